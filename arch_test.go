@@ -46,7 +46,9 @@ var mayImport = map[string]string{
 	"blob":     "weir guard hls",
 	"media":    "weir blob cmaf c2pa",
 	"ipfs":     "weir blob guard ucan",
-	"vod":      "weir blob ffmpeg codec hls cmaf media c2pa",
+	"publish":  "weir blob hls cmaf media c2pa",
+	"vod":      "weir blob ffmpeg codec hls cmaf media publish",
+	"clip":     "weir blob ffmpeg codec cmaf media vod",
 	"webhook":  "weir store guard",
 	"access":   "weir store guard webhook",
 	"view":     "weir store",
@@ -54,11 +56,11 @@ var mayImport = map[string]string{
 	"push":     "weir store guard live codec cmaf mpegts rtmp srt",
 	"ingest":   "weir budget live codec cmaf hls mpegts rtmp srt rtc guard",
 	"playback": "weir store blob hls codec cmaf media live rtc access view",
-	"work":     "weir store blob media vod ipfs",
+	"work":     "weir store blob media publish vod clip ipfs",
 	"api":      "weir budget contract store blob access account",
 	"web":      "weir store contract",
-	"server":   "weir config ucan c2pa guard budget store ffmpeg account rtc blob ipfs vod webhook access live push ingest playback work api web",
-	"cli":      "weir config server store account blob ffmpeg guard vod c2pa webhook",
+	"server":   "weir config ucan c2pa guard budget store ffmpeg account rtc blob ipfs publish vod webhook access live push ingest playback work api web",
+	"cli":      "weir config server store account blob ffmpeg guard publish vod clip c2pa webhook",
 	"main":     "cli",
 }
 
@@ -67,6 +69,7 @@ var forTests = map[string]string{
 	"access/accesstest": "access guard store webhook",
 	"blob/s3test":       "",
 	"c2pa/c2patest":     "c2pa",
+	"media/mediatest":   "weir blob cmaf media",
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "store/pgtest",
@@ -120,6 +123,16 @@ var libraries = map[string]string{
 	"golang.org/x/time/rate":                "ingest live srt",
 	"modernc.org/sqlite":                    "store",
 	"pgregory.net/rapid":                    "tests",
+}
+
+// holdContext are the types that may hold a context in a field, although it should be an argument.
+var holdContext = map[string]string{
+	"ipfs.fileReader":    "it is an io.Reader",
+	"live.aacFeed":       "it is an io.Reader",
+	"live.opusFeed":      "it is an io.Reader",
+	"playback.edge":      "it ends requests that several viewers wait for",
+	"playback.object":    "it is an io.Reader",
+	"webhook.dispatcher": "it ends exchanges, which outlive the context of Run",
 }
 
 // Folders of programs and tests beside the product: they may import everything.
@@ -208,6 +221,7 @@ func complaints(sources []source, floors map[string]int) []string {
 		documented[path.Dir(s.path)] = documented[path.Dir(s.path)] || s.tree.Doc != nil && (!s.test() || s.around())
 		checkImports(s, floors, complain)
 		checkCalls(s, complain)
+		checkFields(s, complain)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(documented)) {
 		if !documented[dir] {
@@ -307,6 +321,38 @@ func checkCalls(s source, complain func(string, ...any)) {
 	})
 }
 
+// checkFields finds contexts in structs. Tables of tests may have some.
+func checkFields(s source, complain func(string, ...any)) {
+	if s.test() || s.around() {
+		return
+	}
+	owner := "" // the type that is declared
+	ast.Inspect(s.tree, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.FuncDecl, *ast.GenDecl:
+			owner = ""
+		case *ast.TypeSpec:
+			owner = s.pkg() + "." + n.Name.Name
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				if isContext(field.Type) && holdContext[owner] == "" {
+					complain("a struct holds a context; let it be the first argument")
+				}
+			}
+		}
+		return true
+	})
+}
+
+func isContext(e ast.Expr) bool {
+	selector, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	library, ok := selector.X.(*ast.Ident)
+	return ok && library.Name == "context" && selector.Sel.Name == "Context"
+}
+
 // Every rule must be seen to fail, or nobody would know that it stopped working.
 func TestArchitectureIsHeld(t *testing.T) {
 	floors, _ := readFloors(readPage(t))
@@ -352,6 +398,10 @@ func TestArchitectureIsHeld(t *testing.T) {
 		{"fatal", "internal/store/a.go", doc + `package store; import "log"; func f() { log.Fatalf("x") }`, "calls log.Fatalf"},
 		{"print", "internal/store/a.go", doc + `package store; import "fmt"; func f() { fmt.Println(1) }`, "calls fmt.Println"},
 		{"print to a writer", "internal/store/a.go", doc + `package store; import "fmt"; func f(w io.Writer) { fmt.Fprintln(w, 1) }`, ""},
+		{"context in a struct", "internal/store/a.go", doc + `package store; type s struct { ctx, other context.Context }`, "holds a context"},
+		{"context in a struct without a name", "internal/store/a.go", doc + `package store; var s struct { context.Context }`, "holds a context"},
+		{"context in a reader", "internal/live/a.go", doc + `package live; type opusFeed struct { ctx context.Context }`, ""},
+		{"context of a function in a struct", "internal/store/a.go", doc + `package store; type s struct { do func(context.Context) error }`, ""},
 		{"todo context", "main.go", doc + `package main; var c = context.TODO()`, "calls context.TODO"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -423,9 +473,9 @@ func TestDrawingIsHeld(t *testing.T) {
 		want           string // "" = no complaint
 	}{
 		{"as it is", "", "", ""},
-		{"missing package", "│ live  vod", "│ vod", "does not have live"},
-		{"package on two floors", "│ live  vod", "│ live  vod  store", "has store twice"},
-		{"unknown package", "│ live  vod", "│ live  vod  utils", "has utils, which is not in the table"},
+		{"missing package", "│ live  publish", "│ publish", "does not have live"},
+		{"package on two floors", "│ live  publish", "│ live  publish  store", "has store twice"},
+		{"unknown package", "│ live  publish", "│ live  publish  utils", "has utils, which is not in the table"},
 		{"import of a higher floor", "  0   │ weir", "  2   │ weir", "store is on floor 1 and imports weir on floor 2"},
 		{"import of the same floor", "  0   │ weir", "  1   │ weir", "store is on floor 1 and imports weir on floor 1"},
 	} {

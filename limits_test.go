@@ -241,7 +241,7 @@ var tolerances = strings.Fields(`
 	blob.maxPut blob.maxReason blob.maxRetryAfter
 	c2pa.maxFragmentBox c2pa.maxFragments c2pa.maxRow
 	cli.maxErrorAnswer cli.maxEventLine cli.maxReferences cli.maxUploadFailures
-	cmaf.maxTime
+	cmaf.MaxDelaySeconds cmaf.maxTime
 	contract.maxExponent
 	ffmpeg.maxSpeed ffmpeg.maxTime
 	guard.maxIdlePerHost
@@ -251,9 +251,10 @@ var tolerances = strings.Fields(`
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
 	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxRelease live.maxSilence
 	live.maxStarts live.maxSyncs live.maxUnreported live.maxUploadTime live.maxUploads live.maxWaiting
-	media.maxRecent media.maxSignature
+	media.maxPartBytes media.maxRecent media.maxSignature
 	mpegts.maxAudioPES mpegts.maxAudioRun mpegts.maxClockGap mpegts.maxComposition mpegts.maxDelay mpegts.maxSilence
 	playback.maxAsk playback.maxLoad playback.maxRounding
+	publish.maxParts publish.maxPlaylist publish.maxVerifiedFiles publish.maxVerifiedInit
 	push.maxGap push.maxRetry push.maxSilenceBehind
 	rtc.maxDrift rtc.maxJump rtc.maxReports rtc.maxStep rtc.maxWait
 	rtmp.maxDrain
@@ -261,6 +262,6 @@ var tolerances = strings.Fields(`
 	server.maxStamp
 	store.maxAttempts store.maxStmts
 	ucan.maxAnswerBlocks
-	vod.maxCopyDelay vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts vod.maxPlaylist vod.maxVerifiedFiles vod.maxVerifiedInit
+	vod.maxCopyDelay vod.maxCores
 	weir.maxPullPause weir.maxRecordingDelay
 `)

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/clip"
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
-	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -51,10 +51,10 @@ func (c clipCmd) Run(ctx context.Context, cfg *config.Config) error {
 		err = newConsent(c.Yes, c.JSON).file(ctx, c.Out)
 	}
 	begun := time.Now()
-	var result vod.ClipResult
+	var result clip.Result
 	if err == nil {
 		o.Progress = out.progress
-		result, err = vod.ClipFile(ctx, o)
+		result, err = clip.CutFile(ctx, o)
 	}
 	if err != nil {
 		return out.fail(ctx, err)
@@ -66,7 +66,7 @@ func (c clipCmd) Run(ctx context.Context, cfg *config.Config) error {
 }
 
 // options checks the command line.
-func (c clipCmd) options(cfg *config.Config) (o vod.ClipFileOptions, err error) {
+func (c clipCmd) options(cfg *config.Config) (o clip.FileOptions, err error) {
 	if o.Start, err = parseTime(c.Start); err != nil {
 		return o, weir.Errorf(weir.Invalid, "START: %s", err)
 	}
@@ -124,7 +124,7 @@ type clipLine struct {
 	Whole    string  `json:"whole,omitempty"`
 }
 
-func (r *reporter) finishClip(result vod.ClipResult, path string, took time.Duration) error {
+func (r *reporter) finishClip(result clip.Result, path string, took time.Duration) error {
 	if r.json {
 		r.write(clipLine{"result", path, result.Recording.Presentation.Duration, result.Encoded, result.Copied, result.Whole})
 		return nil

@@ -16,7 +16,7 @@ import (
 
 	"weir/internal/c2pa"
 	"weir/internal/guard"
-	"weir/internal/vod"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
@@ -58,7 +58,7 @@ func (c verifyCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-func (c verifyCmd) verify(ctx context.Context) (results []vod.Verified, err error) {
+func (c verifyCmd) verify(ctx context.Context) (results []publish.Verified, err error) {
 	o := c2pa.Options{Now: time.Now()}
 	if c.Trust != "" {
 		if o.Trust, err = os.ReadFile(c.Trust); err != nil {
@@ -82,7 +82,7 @@ func (c verifyCmd) verify(ctx context.Context) (results []vod.Verified, err erro
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, vod.Verified{Name: name, Report: report})
+		results = append(results, publish.Verified{Name: name, Report: report})
 	}
 	return results, nil
 }
@@ -117,13 +117,13 @@ func withFile[T any](name string, do func(file io.ReaderAt, size int64) (T, erro
 }
 
 // segments verifies an init segment and segments.
-func (c verifyCmd) segments(o c2pa.Options) ([]vod.Verified, error) {
+func (c verifyCmd) segments(o c2pa.Options) ([]publish.Verified, error) {
 	init, err := os.ReadFile(c.Path[0])
 	if err != nil {
 		return nil, err
 	}
 	fragments := c2pa.VerifyInit(init, o)
-	result := vod.Verified{Name: c.Path[0]}
+	result := publish.Verified{Name: c.Path[0]}
 	for _, name := range c.Path[1:] {
 		ok, err := withFile(name, func(file io.ReaderAt, size int64) (bool, error) {
 			_, ok, err := fragments.Segment(name, file, size)
@@ -137,11 +137,11 @@ func (c verifyCmd) segments(o c2pa.Options) ([]vod.Verified, error) {
 		}
 	}
 	result.Report = fragments.Report()
-	return []vod.Verified{result}, nil
+	return []publish.Verified{result}, nil
 }
 
 // playlist verifies everything that a playlist names.
-func (c verifyCmd) playlist(ctx context.Context, address string, o c2pa.Options) ([]vod.Verified, error) {
+func (c verifyCmd) playlist(ctx context.Context, address string, o c2pa.Options) ([]publish.Verified, error) {
 	if !isWeb(address) {
 		path, err := filepath.Abs(address)
 		if err != nil {
@@ -166,7 +166,7 @@ func (c verifyCmd) playlist(ctx context.Context, address string, o c2pa.Options)
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	return vod.VerifyPlaylist(ctx, address, vod.VerifyOptions{Options: o, Fetch: fetch, Dir: dir})
+	return publish.VerifyPlaylist(ctx, address, publish.VerifyOptions{Options: o, Fetch: fetch, Dir: dir})
 }
 
 // openURL opens a file or what a server has. A playlist of a server can't name files.
@@ -193,7 +193,7 @@ func openURL(ctx context.Context, client *http.Client, address string) (io.ReadC
 	return answer.Body, nil
 }
 
-func (c verifyCmd) print(w io.Writer, results []vod.Verified) error {
+func (c verifyCmd) print(w io.Writer, results []publish.Verified) error {
 	if c.JSON {
 		text, err := json.MarshalIndent(results, "", "  ")
 		if err != nil {

@@ -29,6 +29,9 @@ import (
 // whatever its time is. Files for download start at 0: see ZeroShift.
 const Lead = 10 * time.Second
 
+// MaxDelaySeconds bounds the Delay of a track: with Lead, no time in stored segments is negative.
+const MaxDelaySeconds = 5
+
 // Kind is what a track carries.
 type Kind = codec.Kind
 

@@ -128,6 +128,9 @@ func rescale(t, from, to int64) int64 {
 	return seconds*to + rest*to/from
 }
 
+// RescaleUp turns ticks of one timescale into ticks of another, rounded up.
+func RescaleUp(t, from, to int64) int64 { return -rescale(-t, from, to) }
+
 // tsSize returns a function that estimates the size of a segment of the track in MPEG-TS.
 func tsSize(t Track) func(Segment) int64 {
 	sizer := mpegts.NewSizer(t.Config())

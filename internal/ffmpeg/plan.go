@@ -83,6 +83,32 @@ type Encode struct {
 	Renditions []Rendition
 }
 
+// Timing returns the Tick and the Rate of a source, by the times at which its frames are shown and the
+// end of the last one.
+func Timing(times []int64, end, timescale int64) (tick, rate Ratio) {
+	var common int64
+	even := true
+	for i, t := range times {
+		if t != 0 {
+			common = gcd(common, max(t, -t))
+		}
+		even = even && (i < 2 || times[i]-times[i-1] == times[1]-times[0])
+	}
+	if common == 0 {
+		common = max(end, 1) // one frame, at 0
+	}
+	tick = Ratio{Num: common, Den: timescale}
+	length := end - times[0]
+	switch {
+	case even && len(times) > 1:
+		rate = Ratio{Num: timescale, Den: times[1] - times[0]}
+	case length > 0:
+		// It is only for rate control; a thousandth is exact enough.
+		rate = Ratio{Num: max(int64(len(times))*timescale*1000/length, 1000), Den: 1000}
+	}
+	return tick, rate
+}
+
 // Rendition is one output of an [Encode].
 type Rendition struct {
 	Codec         Codec

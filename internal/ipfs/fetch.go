@@ -140,7 +140,7 @@ type child struct {
 
 // fileReader reads a range of a file, in order.
 type fileReader struct {
-	ctx     context.Context
+	ctx     context.Context // of Open: a Read has no context of its own
 	file    *remoteFile
 	stream  *carStream
 	at, end int64

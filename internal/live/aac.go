@@ -252,7 +252,7 @@ func aacArgs() []string {
 
 // aacFeed gives packets to ffmpeg as fragmented MP4, one in each fragment.
 type aacFeed struct {
-	ctx      context.Context
+	ctx      context.Context // of the run of ffmpeg, which reads: a Read has no context of its own
 	cancel   context.CancelFunc
 	encoder  *aacEncoder
 	packet   audioPacket // the next one, if pending

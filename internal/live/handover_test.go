@@ -265,7 +265,7 @@ func TestHandoverWithoutGaps(t *testing.T) {
 	}
 	encoder := a.broadcast().session.conn.publisher
 	second := b.carry(7)
-	if cause := context.Cause(encoder.ctx); !errors.Is(cause, errTakenOver) {
+	if cause := encoder.err(); !errors.Is(cause, errTakenOver) {
 		t.Errorf("the encoder of the first node ended with %v", cause)
 	}
 	for _, name := range []string{videoName, audioName} {

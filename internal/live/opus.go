@@ -147,7 +147,7 @@ func opusArgs() []string {
 
 // opusFeed gives the AAC of a tap to ffmpeg, as ADTS.
 type opusFeed struct {
-	ctx      context.Context
+	ctx      context.Context // of the run of ffmpeg, which reads: a Read has no context of its own
 	cancel   context.CancelFunc
 	tap      *Tap
 	position int // of the track

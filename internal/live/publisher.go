@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"weir/internal/cmaf"
@@ -31,21 +32,38 @@ type Publisher struct {
 	shared  bool   // taps have the data of the pending video frame too
 	leftOut string // an issue: what the encoder sends and the stream does without
 
-	ctx  context.Context // ends when the publisher must end
-	stop context.CancelCauseFunc
+	stopping sync.Once
+	stopped  chan struct{} // closed when the publisher must end
+	cause    error         // why, from then on
 }
 
 func newPublisher(h *Hub, stream weir.Stream, from Source) *Publisher {
-	p := &Publisher{hub: h, stream: stream, from: from}
-	p.ctx, p.stop = context.WithCancelCause(context.Background())
-	return p
+	return &Publisher{hub: h, stream: stream, from: from, stopped: make(chan struct{})}
+}
+
+// stop notes why the publisher must end; the first cause counts.
+func (p *Publisher) stop(cause error) {
+	p.stopping.Do(func() {
+		p.cause = cause
+		close(p.stopped)
+	})
+}
+
+// err returns why the publisher must end; nil = it need not.
+func (p *Publisher) err() error {
+	select {
+	case <-p.stopped:
+		return p.cause
+	default:
+		return nil
+	}
 }
 
 // StreamID names the stream, for logs.
 func (p *Publisher) StreamID() string { return p.stream.ID }
 
 // Done is closed when the publisher must end although nothing is being written.
-func (p *Publisher) Done() <-chan struct{} { return p.ctx.Done() }
+func (p *Publisher) Done() <-chan struct{} { return p.stopped }
 
 // opens reports whether players can begin with a frame.
 func (p *Publisher) opens(f Frame) bool {
@@ -78,8 +96,8 @@ func (p *Publisher) LeaveOut(what string) {
 
 // Write takes a frame. After an error the connection must end.
 func (p *Publisher) Write(f Frame) error {
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
+	if err := p.err(); err != nil {
+		return err
 	}
 	if p.session == nil || f.Track < 0 || f.Track >= len(p.tracks) {
 		return weir.Errorf(weir.Invalid, "a frame of a track that was not announced")

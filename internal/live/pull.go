@@ -37,8 +37,8 @@ type Pull struct {
 	publisher *Publisher
 	playing   time.Time // since when; zero = not yet
 
-	ctx  context.Context // ends when the pull must end
-	stop context.CancelFunc
+	stopped chan struct{} // closed when the pull must end
+	stop    func()
 }
 
 // NextPull waits for a stream that is to be pulled and that no node has claimed, and claims it until
@@ -56,8 +56,8 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 		case err != nil:
 			h.o.Log.Warn("pulls could not be looked for", "err", err)
 		case ok:
-			p := &Pull{hub: h, stream: stream, claim: claimed.Claim}
-			p.ctx, p.stop = context.WithCancel(context.Background())
+			p := &Pull{hub: h, stream: stream, claim: claimed.Claim, stopped: make(chan struct{})}
+			p.stop = sync.OnceFunc(func() { close(p.stopped) })
 			p.position.Store(claimed.Position)
 			h.pulls.add(p)
 			return p, nil
@@ -134,7 +134,7 @@ func (p *Pull) Where() weir.Pull { return *p.stream.Pull }
 func (p *Pull) StreamID() string { return p.stream.ID }
 
 // Done is closed when the pull must end: it is not wanted any more, or another node has claimed it.
-func (p *Pull) Done() <-chan struct{} { return p.ctx.Done() }
+func (p *Pull) Done() <-chan struct{} { return p.stopped }
 
 // Position returns how far the source was read, in the units of its reader.
 func (p *Pull) Position() int64 { return p.position.Load() }

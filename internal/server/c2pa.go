@@ -14,12 +14,12 @@ import (
 
 	"weir/internal/c2pa"
 	"weir/internal/config"
-	"weir/internal/vod"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
 // OpenSigner returns the signer of the operator's key.
-func OpenSigner(cfg *config.Config) (*vod.Signer, error) {
+func OpenSigner(cfg *config.Config) (*publish.Signer, error) {
 	key, err := readSetting("--c2pa-key", cfg.C2PAKey)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func readSetting(name, file string) ([]byte, error) {
 }
 
 // newSigner returns the signer of a chain.
-func newSigner(cfg *config.Config, chain c2pa.Chain) (*vod.Signer, error) {
+func newSigner(cfg *config.Config, chain c2pa.Chain) (*publish.Signer, error) {
 	var post c2pa.PostFunc
 	if cfg.C2PATimestamp != "" {
 		post = timestamps(cfg.C2PATimestamp, &http.Client{Timeout: stampTimeout})
@@ -49,7 +49,7 @@ func newSigner(cfg *config.Config, chain c2pa.Chain) (*vod.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &vod.Signer{C2PA: signer, Version: ReadVersion().Tag}, nil
+	return &publish.Signer{C2PA: signer, Version: ReadVersion().Tag}, nil
 }
 
 // openSigner sets the signer of the node and the root of its certificate. Without a key of the

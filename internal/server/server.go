@@ -31,11 +31,11 @@ import (
 	"weir/internal/ipfs"
 	"weir/internal/live"
 	"weir/internal/playback"
+	"weir/internal/publish"
 	"weir/internal/push"
 	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/ucan"
-	"weir/internal/vod"
 	"weir/internal/webhook"
 	"weir/internal/weir"
 	"weir/internal/work"
@@ -74,7 +74,7 @@ type server struct {
 	did        string
 	ipfs       config.IPFSRemote
 	kubo       ipfs.Remote // nil = there is none
-	signer     *vod.Signer
+	signer     *publish.Signer
 	c2paRoot   []byte // PEM; nil = it is not known
 	accounts   *account.Accounts
 	first      account.First

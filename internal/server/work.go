@@ -16,13 +16,14 @@ import (
 
 // openWork makes the worker of tasks and other jobs, and what every node needs to know about clips.
 func (s *server) openWork(context.Context) (err error) {
-	s.clips = &work.Clips{
+	clips := work.ClipOptions{
 		Store: s.store, Media: s.media, Engine: vod.Engine{FFmpeg: s.engine, Store: s.media}, Ask: s.askForRanges,
 		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.part("clip"),
 	}
 	if s.hub != nil {
-		s.clips.OnAir = s.hub
+		clips.OnAir = s.hub
 	}
+	s.clips = work.NewClips(clips)
 	if !s.cfg.Runs(config.Work) {
 		return nil
 	}

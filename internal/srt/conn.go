@@ -1,7 +1,6 @@
 package srt
 
 import (
-	"context"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -46,8 +45,8 @@ type Conn struct {
 	over     chan struct{} // closed when receiving has ended
 	closing  sync.Once
 
-	shutdown, finished         context.Context // the peer has ended the connection; reading has ended
-	noteShutdown, noteFinished context.CancelFunc
+	shutdown, finished         chan struct{} // closed when the peer has ended the connection; when reading has ended
+	noteShutdown, noteFinished func()
 
 	// Of the reader.
 	check   *time.Ticker
@@ -65,10 +64,10 @@ type Conn struct {
 func newConn(h *hooks, maxAhead int) *Conn {
 	c := &Conn{
 		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength),
-		over: make(chan struct{}), pace: rate.NewLimiter(maxRate, maxBurst),
+		shutdown: make(chan struct{}), finished: make(chan struct{}), over: make(chan struct{}), pace: rate.NewLimiter(maxRate, maxBurst),
 	}
-	c.shutdown, c.noteShutdown = context.WithCancel(context.Background())
-	c.finished, c.noteFinished = context.WithCancel(context.Background())
+	c.noteShutdown = sync.OnceFunc(func() { close(c.shutdown) })
+	c.noteFinished = sync.OnceFunc(func() { close(c.finished) })
 	return c
 }
 
@@ -84,7 +83,7 @@ func (c *Conn) start(conn gosrt.Conn) {
 			}
 			select {
 			case c.received <- p:
-			case <-c.finished.Done():
+			case <-c.finished:
 				return
 			}
 		}
@@ -92,7 +91,14 @@ func (c *Conn) start(conn gosrt.Conn) {
 }
 
 // Ended reports whether the peer has ended the connection. If not, it was lost.
-func (c *Conn) Ended() bool { return c.shutdown.Err() != nil }
+func (c *Conn) Ended() bool {
+	select {
+	case <-c.shutdown:
+		return true
+	default:
+		return false
+	}
+}
 
 // Latency returns how long packets wait before they are delivered.
 func (c *Conn) Latency() time.Duration {
@@ -125,7 +131,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) Lost() bool { return c.lost }
 
 func (c *Conn) nextPacket() error {
-	shutdown := c.shutdown.Done()
+	shutdown := c.shutdown
 	if !c.drainBy.IsZero() {
 		shutdown = nil
 	}
@@ -155,7 +161,7 @@ func (c *Conn) nextPacket() error {
 			case now.After(c.drainBy), waiting == 0 && c.read >= stats.Accumulated.PktRecvUnique:
 				return io.EOF
 			}
-		case <-c.finished.Done():
+		case <-c.finished:
 			return io.EOF
 		}
 	}

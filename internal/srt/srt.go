@@ -72,7 +72,7 @@ func (h *hooks) Print(topic string, socket uint32, _ int, message func() string)
 		h.mu.Unlock()
 		if c != nil {
 			c.noteShutdown()
-			<-c.finished.Done()
+			<-c.finished
 		}
 	case "dial":
 		// The reader of the socket never ends if the socket is closed before it has seen the end of

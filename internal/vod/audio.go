@@ -22,7 +22,7 @@ type audioImport struct {
 	source *SourceAudio
 	place  string
 	from   time.Duration // see Source
-	writer trackWriter
+	writer media.Writer
 }
 
 // longHole is the maximum time without packets, in seconds. Longer gaps are filled with silence,
@@ -37,26 +37,26 @@ func (a *audioImport) read(ctx context.Context, r io.Reader) error {
 		return a.Store.Put(ctx, a.place, r, -1, blob.PutOptions{ContentType: "audio/x-matroska"})
 	}
 	const seconds = 10
-	a.writer = trackWriter{store: a.Store, prefix: a.place}
+	a.writer = media.Writer{Store: a.Store, Prefix: a.place}
 	hole, err := readAudio(r, a.from, func(track cmaf.Track) {
-		a.writer.begin(ctx, track, seconds, func(open cmaf.Contents, at int64, _ cmaf.Sample) bool {
+		a.writer.Begin(track, seconds*time.Second, func(open cmaf.Contents, at int64, _ cmaf.Sample) bool {
 			return at-open.Start >= seconds*int64(track.Timescale)
 		})
-	}, a.writer.add)
+	}, func(f cmaf.Fragment) error { return a.writer.Add(ctx, f) })
 	if err != nil {
 		return err
 	}
-	if err := a.writer.finish(); err != nil {
+	if err := a.writer.Finish(ctx); err != nil {
 		return err
 	}
 	a.source.Copy = hole <= longHole
-	return media.Seal(ctx, a.Store, a.place, a.writer.index())
+	return media.Seal(ctx, a.Store, a.place, a.writer.Index())
 }
 
 // empty reports whether a track has no packets.
-func (a *audioImport) empty() bool { return a.source.Track && len(a.writer.segments) == 0 }
+func (a *audioImport) empty() bool { return a.source.Track && len(a.writer.Index().Segments) == 0 }
 
-func (a *audioImport) end() time.Duration { return a.writer.packer.Track.Time(a.writer.index().End()) }
+func (a *audioImport) end() time.Duration { return a.writer.Track().Time(a.writer.Index().End()) }
 
 // readAudio reads AAC from ffmpeg and adds it in weir's form: without packets before 0 (the priming
 // of decoders, which is not audible), and with exact times where the container rounded them.
@@ -145,10 +145,10 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func
 	if k < 0 || k >= len(plan.Audio) {
 		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
 	}
-	w := &trackWriter{store: e.Store, prefix: plan.Prefix + "/" + plan.Audio[k].Name}
+	w := &media.Writer{Store: e.Store, Prefix: plan.Prefix + "/" + plan.Audio[k].Name}
 	begin := func(track cmaf.Track) {
 		track.Language, track.Name, track.Default = plan.Audio[k].Language, plan.Audio[k].Title, plan.Audio[k].Default
-		w.begin(ctx, track, 2, plan.audioCut(track))
+		w.Begin(track, 2*time.Second, plan.audioCut(track))
 	}
 	var err error
 	var damage ffmpeg.Damage
@@ -160,22 +160,22 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func
 	if err != nil {
 		return RenditionResult{}, err
 	}
-	if err := w.finish(); err != nil {
+	if err := w.Finish(ctx); err != nil {
 		return RenditionResult{}, err
 	}
-	if err := checkAudio(plan, k, w.packer.Track.Time(w.index().End())); err != nil {
+	if err := checkAudio(plan, k, w.Track().Time(w.Index().End())); err != nil {
 		return RenditionResult{}, err
 	}
-	if err := media.Seal(ctx, e.Store, w.prefix, w.index()); err != nil {
+	if err := media.Seal(ctx, e.Store, w.Prefix, w.Index()); err != nil {
 		return RenditionResult{}, err
 	}
-	result := w.take(plan.Audio[k].Name)
+	result := taken(w, plan.Audio[k].Name)
 	result.Damage = damage
 	return result, nil
 }
 
 // recut copies the packets of a track into other segments.
-func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), w *trackWriter) error {
+func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), w *media.Writer) error {
 	source, err := media.Open(ctx, e.Store, plan.Source.place(k))
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 			return err
 		}
 		for _, f := range fragments {
-			if err := w.add(f); err != nil {
+			if err := w.Add(ctx, f); err != nil {
 				return err
 			}
 		}
@@ -196,7 +196,7 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 }
 
 func (e Engine) encodeAudio(
-	ctx context.Context, plan Plan, k int, progress func(float64), begin func(cmaf.Track), w *trackWriter,
+	ctx context.Context, plan Plan, k int, progress func(float64), begin func(cmaf.Track), w *media.Writer,
 ) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
 	audio := ffmpeg.Audio{
@@ -219,8 +219,8 @@ func (e Engine) encodeAudio(
 		command.Stdin = body
 	}
 	command.Args = audio.Args()
-	consume := func(_ context.Context, r io.Reader) error {
-		_, err := readAudio(r, plan.Source.From, begin, e.limits(plan.SegmentSeconds).decoded(w.track, w.add))
+	consume := func(ctx context.Context, r io.Reader) error {
+		_, err := readAudio(r, plan.Source.From, begin, e.limits(plan.SegmentSeconds).decoded(w.Track, func(f cmaf.Fragment) error { return w.Add(ctx, f) }))
 		return err
 	}
 	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
@@ -249,11 +249,11 @@ func checkAudio(plan Plan, k int, end time.Duration) error {
 // audioCut returns the rule for segments of audio: they start with the first packet at or after the
 // start of each segment of the video; without video, or after its end, they have the target
 // duration.
-func (p Plan) audioCut(track cmaf.Track) cutFunc {
+func (p Plan) audioCut(track cmaf.Track) media.Cut {
 	length := int64(p.SegmentSeconds * float64(track.Timescale))
 	starts := make([]int64, 0, len(p.Starts))
 	for _, start := range p.Starts {
-		starts = append(starts, rescale(start, p.Timescale, int64(track.Timescale)))
+		starts = append(starts, cmaf.RescaleUp(start, p.Timescale, int64(track.Timescale)))
 	}
 	next := 1 // the next segment
 	return func(_ cmaf.Contents, at int64, _ cmaf.Sample) bool {
@@ -275,13 +275,4 @@ func startOf(starts []int64, length int64, n int) int64 {
 		return int64(n) * length
 	}
 	return starts[len(starts)-1] + int64(n-len(starts)+1)*length
-}
-
-// rescale converts ticks to another timescale, rounded up.
-func rescale(t, from, to int64) int64 {
-	seconds, rest := t/from, t%from
-	if rest < 0 {
-		seconds, rest = seconds-1, rest+from
-	}
-	return seconds*to + (rest*to+from-1)/from
 }

@@ -45,7 +45,7 @@ func (e Engine) Encode(ctx context.Context, plan Plan, n int, o EncodeOptions) e
 	}
 	run := &encodeRun{
 		EncodeOptions: o, plan: plan, first: n, chunks: plan.encodeFrom(n), encoded: plan.encoded(),
-		table: newFrames(*plan.Source.Video, source.Index()), begun: make(chan struct{}),
+		table: plan.Source.Video.frames(source.Index()), begun: make(chan struct{}),
 	}
 	if err := run.encode(ctx, e, source); err != nil {
 		return fmt.Errorf("chunk %d: %w", n+run.finished, err)
@@ -60,7 +60,7 @@ type encodeRun struct {
 	first   int // chunk
 	chunks  []Chunk
 	encoded []Rendition
-	table   frames
+	table   cmaf.Frames
 
 	begun chan struct{} // closed when the first chunk is done
 
@@ -78,8 +78,8 @@ func (r *encodeRun) encode(ctx context.Context, e Engine, source *media.Track) e
 		planned := rendition.encoder()
 		planned.Keys = r.plan.keys(r.chunks, rendition, r.table)
 		encode.Renditions = append(encode.Renditions, planned)
-		w := &trackWriter{
-			store: e.Store, prefix: path.Join(r.plan.Prefix, rendition.Dir, r.Folder), first: r.chunks[0].First,
+		w := &media.Writer{
+			Store: e.Store, Prefix: path.Join(r.plan.Prefix, rendition.Dir, r.Folder), First: r.chunks[0].First,
 		}
 		consumers = append(consumers, func(ctx context.Context, pipe io.Reader) error { return r.read(ctx, pipe, i, w) })
 	}
@@ -87,7 +87,7 @@ func (r *encodeRun) encode(ctx context.Context, e Engine, source *media.Track) e
 		r.results = append(r.results, ChunkResult{Chunk: r.first + n, Renditions: make([]RenditionResult, len(r.encoded))})
 	}
 	last := &r.results[len(r.results)-1]
-	needed := r.plan.within(r.chunks[0], r.table.needed(start, end+r.plan.overlap()))
+	needed := r.plan.within(r.chunks[0], r.table.Needed(start, end+r.plan.overlap()))
 	command := ffmpeg.Command{
 		Args: encode.Args(), Stdin: newFeed(ctx, source, needed), Threads: encode.Threads, Pixels: r.plan.pixels(encode),
 		Damage: &last.Damage, Progress: r.report(),
@@ -102,7 +102,7 @@ func (r *encodeRun) encode(ctx context.Context, e Engine, source *media.Track) e
 }
 
 // read reads rendition i from its pipe, and cuts it into the segments of the plan.
-func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *trackWriter) error {
+func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Writer) error {
 	rendition := r.encoded[i]
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
@@ -112,7 +112,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *trackWri
 		return fmt.Errorf("%s: %w", rendition.Name, err)
 	}
 	track.Delay = rendition.delay(track)
-	w.begin(ctx, track, 2, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
+	w.Begin(track, 2*time.Second, nil)
 	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
 	for c, chunk := range r.chunks {
 		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
@@ -128,11 +128,11 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *trackWri
 			if err != nil {
 				return fmt.Errorf("%s, segment %d: %w", rendition.Name, n, err)
 			}
-			if err := errors.Join(w.add(f), w.finish()); err != nil {
+			if err := errors.Join(w.Add(ctx, f), w.Finish(ctx)); err != nil {
 				return err
 			}
 		}
-		if err := r.finish(c, i, w.take(rendition.Name)); err != nil {
+		if err := r.finish(c, i, taken(w, rendition.Name)); err != nil {
 			return err
 		}
 	}
@@ -203,8 +203,11 @@ const maxCores = 4
 // Encoders returns how many encodes can use the cores of a machine.
 func Encoders(cores int) int { return (cores + maxCores - 1) / maxCores }
 
-// threads returns how many threads the decoder and each encoder have: half as many again as cores,
-// because some always wait for others.
+// Threads returns how many threads the decoder and each encoder of a run have now.
+func (e Engine) Threads() int { return threads(e.FFmpeg.Idle()) }
+
+// threads returns how many threads a run has with that many idle cores: half as many again, because
+// some always wait for others.
 func threads(idle int) int {
 	cores := min(max(idle, 1), maxCores)
 	return cores + cores/2
@@ -253,7 +256,7 @@ func (p *Plan) overlap() int64 {
 
 // keys returns the times of key frames of rendition r in chunks: at the start of every segment, and
 // in regular intervals within.
-func (p *Plan) keys(chunks []Chunk, r Rendition, table frames) []int64 {
+func (p *Plan) keys(chunks []Chunk, r Rendition, table cmaf.Frames) []int64 {
 	var keys []int64
 	last := chunks[len(chunks)-1]
 	for n := chunks[0].First; n < last.First+last.Segments; n++ {
@@ -267,7 +270,7 @@ func (p *Plan) keys(chunks []Chunk, r Rendition, table frames) []int64 {
 		count := math.Ceil(length/(r.GOP*float64(p.Timescale)) - 0.02)
 		for i := 1; float64(i) < count; i++ {
 			t := start + int64(math.Round(length*float64(i)/count))
-			if found := table.between(t, end); !r.converts() && len(found) > 0 {
+			if found := table.Between(t, end); !r.converts() && len(found) > 0 {
 				t = found[0]
 			}
 			keys = append(keys, t)
@@ -285,9 +288,9 @@ func (p *Plan) keys(chunks []Chunk, r Rendition, table frames) []int64 {
 
 // expected returns the times of the frames of rendition r in segment n, and the time of the frame
 // after them, in ticks of a timescale.
-func (p *Plan) expected(n int, r Rendition, table frames, scale int64) (times []int64, next int64) {
+func (p *Plan) expected(n int, r Rendition, table cmaf.Frames, scale int64) (times []int64, next int64) {
 	if !r.converts() {
-		return table.between(p.Starts[n], p.segmentEnd(n)), p.segmentEnd(n)
+		return table.Between(p.Starts[n], p.segmentEnd(n)), p.segmentEnd(n)
 	}
 	from, to := frameAt(r.Rate, p.Timescale, p.Starts[n]), frameAt(r.Rate, p.Timescale, p.segmentEnd(n))
 	for i := from; i < to; i++ {

@@ -20,6 +20,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/cmaf"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -39,7 +40,7 @@ func indexOf(t *testing.T, results []ChunkResult, name string) cmaf.TrackIndex {
 }
 
 func TestPlainFile(t *testing.T) {
-	file := plain(t)
+	file := mediatest.Plain(t)
 	o := transcode(t, file, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
 		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
 		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
@@ -114,7 +115,7 @@ func TestFrameRates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	file := plain(t)
+	file := mediatest.Plain(t)
 	for _, tt := range []struct {
 		fps, den int
 		filter   string
@@ -150,7 +151,7 @@ func TestEncodeTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	file := plain(t)
+	file := mediatest.Plain(t)
 	req := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
 		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
 		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
@@ -176,7 +177,7 @@ func TestSourcePassesThrough(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	file := plain(t)
+	file := mediatest.Plain(t)
 	o := transcode(t, file, Request{SegmentSeconds: 2})
 	if o.source.Video.Encode != "" {
 		t.Fatalf("it can't pass through: %s", o.source.Video.Encode)
@@ -207,7 +208,7 @@ func TestSourcePassesThrough(t *testing.T) {
 
 // A source that would be the only rendition, and whose key frames can't be decoded, is not copied.
 func TestUndecodableSource(t *testing.T) {
-	data, err := os.ReadFile(plain(t))
+	data, err := os.ReadFile(mediatest.Plain(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestUndecodableSource(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
 		copied bool
-	}{{plain(t), true}, {file, false}} {
+	}{{mediatest.Plain(t), true}, {file, false}} {
 		src, err := e.Import(t.Context(), ImportOptions{File: tt.file, Prefix: filepath.Base(tt.file), SegmentSeconds: 2})
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestStoredTimes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	o := transcode(t, plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
+	o := transcode(t, mediatest.Plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
 	lead := cmaf.Lead.Seconds()
 	for _, r := range o.plan.Renditions {
 		got := frameSums(t, export(t, o.track(t, r.Name)), "-copyts")[0].seconds
@@ -272,7 +273,7 @@ func TestProgress(t *testing.T) {
 		}
 		shares = nil
 	}
-	src, err := o.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2, Progress: report})
+	src, err := o.Import(t.Context(), ImportOptions{File: mediatest.Plain(t), Prefix: "p", SegmentSeconds: 2, Progress: report})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +304,7 @@ func TestProgress(t *testing.T) {
 // An encode that was killed goes on with the first chunk that has no result, in a folder of its own.
 // No chunk is made twice, and the result has all frames.
 func TestResumedEncode(t *testing.T) {
-	file := plain(t)
+	file := mediatest.Plain(t)
 	o := outcome{Engine: newEngine(t), file: file}
 	src, err := o.Import(t.Context(), ImportOptions{File: file, Prefix: "p", SegmentSeconds: 2})
 	if err != nil {
@@ -376,7 +377,7 @@ func TestResumedEncode(t *testing.T) {
 
 // Chunks of every codec can be joined: same sample entry, all frames, no error of ffmpeg.
 func TestCodecs(t *testing.T) {
-	file := clip(t, "short.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4.5", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p")
+	file := mediatest.Film(t, "short.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4.5", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p")
 	want := frameSums(t, file)
 	for _, tt := range []struct{ encoder, codec string }{{"HEVC", "hvc1."}, {"VP9", "vp09."}, {"AV1", "av01."}} {
 		t.Run(tt.encoder, func(t *testing.T) {
@@ -403,7 +404,7 @@ func TestCodecs(t *testing.T) {
 
 // A video with missing frames is an error, and not a shorter result.
 func TestDamagedVideo(t *testing.T) {
-	data, err := os.ReadFile(plain(t))
+	data, err := os.ReadFile(mediatest.Plain(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +425,7 @@ func TestDamagedVideo(t *testing.T) {
 // Cancelled work ends, and leaves nothing running.
 func TestCancel(t *testing.T) {
 	e := newEngine(t)
-	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+	src, err := e.Import(t.Context(), ImportOptions{File: mediatest.Plain(t), Prefix: "p", SegmentSeconds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +444,7 @@ func TestCancel(t *testing.T) {
 	if err := e.Encode(ctx, plan, 1, EncodeOptions{Done: done}); !errors.Is(err, cancelled) {
 		t.Errorf("error %v, want %v", err, cancelled)
 	}
-	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, cancelled) {
+	if _, err := e.Import(ctx, ImportOptions{File: mediatest.Plain(t), Prefix: "q"}); !errors.Is(err, cancelled) {
 		t.Errorf("error %v, want %v", err, cancelled)
 	}
 }
@@ -464,10 +465,10 @@ func (s brokenStore) Put(ctx context.Context, key string, r io.Reader, size int6
 func TestStoreFails(t *testing.T) {
 	e := newEngine(t)
 	broken := Engine{FFmpeg: e.FFmpeg, Store: brokenStore{e.Store}}
-	if _, err := broken.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2}); !errors.Is(err, errRefused) {
+	if _, err := broken.Import(t.Context(), ImportOptions{File: mediatest.Plain(t), Prefix: "p", SegmentSeconds: 2}); !errors.Is(err, errRefused) {
 		t.Errorf("import: error %v, want %v", err, errRefused)
 	}
-	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+	src, err := e.Import(t.Context(), ImportOptions{File: mediatest.Plain(t), Prefix: "p", SegmentSeconds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +491,7 @@ func TestDecodedInTime(t *testing.T) {
 	x264 := []string{"-fps_mode", "passthrough", "-c:v", "libx264", "-preset", "veryfast", "-g", "30", "-bf", "3", "-x264-params", "b-adapt=0:scenecut=0"}
 	film := func(name string, rate int, filter string) string {
 		source := fmt.Sprintf("testsrc2=s=320x180:r=%d:d=6", rate)
-		return clip(t, name, append([]string{"-f", "lavfi", "-i", source, "-vf", filter}, x264...)...)
+		return mediatest.Film(t, name, append([]string{"-f", "lavfi", "-i", source, "-vf", filter}, x264...)...)
 	}
 	for _, tt := range []struct {
 		file   string
@@ -521,8 +522,8 @@ func TestDecodedInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			late := 0
-			for _, part := range newFrames(*src.Video, track.Index()).parts {
-				if part.delay > track.Index().Track.Delay {
+			for _, part := range src.Video.frames(track.Index()).Parts {
+				if part.Delay > track.Index().Track.Delay {
 					late++
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/internal/ffmpeg"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -57,7 +58,7 @@ func TestDamagedSources(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := transcode(t, damage(t, clip(t, "damage-"+tt.name, tt.make...), tt.stream, 5), encode)
+			o := transcode(t, damage(t, mediatest.Film(t, "damage-"+tt.name, tt.make...), tt.stream, 5), encode)
 			warnings := Warnings(o.plan, o.results, o.audio)
 			if len(warnings) != 1 || !strings.Contains(warnings[0], tt.want) {
 				t.Errorf("warnings = %q, want one with %q", warnings, tt.want)

@@ -12,67 +12,18 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"weir/internal/blob"
-	"weir/internal/blob/s3test"
 	"weir/internal/ffmpeg"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(s3test.Runner{M: m})
-}
-
-// clips are sources that tests share, made once.
-var clips = struct {
-	sync.Mutex
-	dir  string
-	made map[string]*sync.Once
-}{made: map[string]*sync.Once{}}
-
-// clip makes a file with ffmpeg; name has the extension, and args make it. Arguments
-// that start with @ are other clips.
-func clip(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	clips.Lock()
-	if clips.dir == "" {
-		dir, err := os.MkdirTemp("", "weir-clips")
-		if err != nil {
-			t.Fatal(err)
-		}
-		clips.dir = dir
-	}
-	once := clips.made[name]
-	if once == nil {
-		once = new(sync.Once)
-		clips.made[name] = once
-	}
-	clips.Unlock()
-	path := filepath.Join(clips.dir, name)
-	once.Do(func() {
-		all := []string{"-nostdin", "-v", "error", "-y"}
-		for _, arg := range args {
-			if other, ok := strings.CutPrefix(arg, "@"); ok {
-				arg = filepath.Join(clips.dir, other)
-			}
-			all = append(all, arg)
-		}
-		if out, err := exec.Command("ffmpeg", append(all, path)...).CombinedOutput(); err != nil {
-			t.Fatalf("making %s: %v\n%s", name, err, out)
-		}
-	})
-	return path
-}
-
-// plain is a plain H.264 and AAC file of six seconds.
-func plain(t *testing.T) string {
-	t.Helper()
-	return clip(t, "plain.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=6", "-f", "lavfi", "-i", "sine=d=6:r=48000",
-		"-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-bf", "3", "-pix_fmt", "yuv420p", "-c:a", "aac", "-movflags", "+faststart")
+	goleak.VerifyTestMain(mediatest.Runner{M: m})
 }
 
 func newEngine(t *testing.T) Engine { return engineOf(t, 2) }

@@ -14,24 +14,24 @@ import (
 // Composition offsets must not be negative, because ffmpeg's demuxer would shift all times. So decode times
 // are earlier by as much as these parts need.
 type feed struct {
-	parts []framePart
-	next  func(framePart) ([]byte, error)
+	parts []cmaf.FramePart
+	next  func(cmaf.FramePart) ([]byte, error)
 	ready []byte
 }
 
-func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
+func newFeed(ctx context.Context, track *media.Track, parts []cmaf.FramePart) *feed {
 	described := track.Index().Track
 	if len(parts) > 0 {
-		described = track.Index().TrackOf(parts[0].segment)
+		described = track.Index().TrackOf(parts[0].Segment)
 	}
 	f := &feed{parts: parts, ready: cmaf.Init(described)}
 	for _, part := range parts {
-		described.Delay = max(described.Delay, part.delay)
+		described.Delay = max(described.Delay, part.Delay)
 	}
 	sequence := uint32(0)
-	f.next = func(at framePart) ([]byte, error) {
-		part := track.Index().Segments[at.segment].Parts[at.part]
-		data, err := track.Part(ctx, at.segment, at.part)
+	f.next = func(at cmaf.FramePart) ([]byte, error) {
+		part := track.Index().Segments[at.Segment].Parts[at.Part]
+		data, err := track.Part(ctx, at.Segment, at.Part)
 		if err != nil {
 			return nil, err
 		}
@@ -58,10 +58,10 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func allParts(index cmaf.TrackIndex) (parts []framePart) {
+func allParts(index cmaf.TrackIndex) (parts []cmaf.FramePart) {
 	for n, segment := range index.Segments {
 		for i := range segment.Parts {
-			parts = append(parts, framePart{segment: n, part: i})
+			parts = append(parts, cmaf.FramePart{Segment: n, Part: i})
 		}
 	}
 	return parts

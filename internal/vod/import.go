@@ -48,10 +48,6 @@ const (
 	hardSegment = 64 << 20
 )
 
-// maxDelay bounds the difference of presentation and decode times, in seconds: times in stored
-// segments must not be negative.
-const maxDelay = 5
-
 // maxCopyDelay bounds, in milliseconds, for how long a source is decoded before it is shown. hls.js begins that much
 // before the first frame: with 143 ms it saw a hole at the start, seeked over it and skipped three frames. It lets
 // pass holes of 100 ms (its maxBufferHole). Of a source with B-frames around a longer pause, the frames at the pause
@@ -131,6 +127,40 @@ func (im *importer) dropEmpty() {
 		}
 	}
 	im.src.Audio = audio
+}
+
+// Tracks opens the tracks of an imported file, the video of which is nil if there is none. Audio that
+// is not AAC is encoded.
+func (e Engine) Tracks(ctx context.Context, src Source) (video *media.Track, audio []*media.Track, err error) {
+	if src.Video != nil {
+		if video, err = media.Open(ctx, e.Store, src.Prefix+"/"+sourceDir); err != nil {
+			return nil, nil, err
+		}
+	}
+	var plan *Plan
+	for k := range src.Audio {
+		place := src.place(k)
+		if !src.Audio[k].Copy {
+			if plan == nil {
+				p, err := e.Plan(ctx, src, Request{})
+				if err != nil {
+					return nil, nil, err
+				}
+				plan = &p
+			}
+			result, err := e.EncodeAudio(ctx, *plan, k, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			place = plan.Prefix + "/" + result.Name
+		}
+		track, err := media.Open(ctx, e.Store, place)
+		if err != nil {
+			return nil, nil, err
+		}
+		audio = append(audio, track)
+	}
+	return video, audio, nil
 }
 
 // whySequential returns why a video can't be demuxed; "" = it can. Each packet must be a frame.
@@ -245,7 +275,7 @@ func (im *importer) run(ctx context.Context) error {
 // reached returns the duration of the imported part of the file.
 func (im *importer) reached() (end time.Duration) {
 	if im.video != nil && im.video.samples > 0 {
-		end = im.video.writer.packer.Track.Time(im.video.latest)
+		end = im.video.writer.Track().Time(im.video.latest)
 	}
 	for k := range im.audio {
 		end = max(end, im.audio[k].end())
@@ -305,7 +335,7 @@ type videoImport struct {
 	Engine
 	video   *SourceVideo
 	seconds float64 // target duration of segments
-	writer  trackWriter
+	writer  media.Writer
 	bits    bitstream
 
 	samples  int
@@ -348,7 +378,7 @@ func timescale(timeBase ffmpeg.Ratio) int64 {
 func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport {
 	return &videoImport{
 		Engine: e, video: video, seconds: segmentSeconds(o.SegmentSeconds),
-		writer: trackWriter{store: e.Store, prefix: o.Prefix + "/" + sourceDir},
+		writer: media.Writer{Store: e.Store, Prefix: o.Prefix + "/" + sourceDir},
 	}
 }
 
@@ -358,10 +388,10 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 		return err
 	}
 	track.Delay = max(reorderDelay(v.video.Stream, int64(track.Timescale)), v.delay)
-	v.writer.begin(ctx, track, 1, v.cut)
+	v.writer.Begin(track, time.Second, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
-	if err := retime(reader, track, v.look, v.pack); err != nil {
+	if err := retime(reader, track, v.look, func(f cmaf.Fragment) error { return v.pack(ctx, f) }); err != nil {
 		return err
 	}
 	return v.finish(ctx)
@@ -417,15 +447,15 @@ func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
 	if base := stream.TimeBase; base.Num > 0 && base.Den > 0 {
 		rounding = max(rounding, timescale*base.Num/base.Den)
 	}
-	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+rounding, maxDelay*timescale)
+	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+rounding, cmaf.MaxDelaySeconds*timescale)
 }
 
 // late reports that some frames of the stored track are decoded after they are shown.
-func (v *videoImport) late() bool { return v.delay > v.writer.track().Delay }
+func (v *videoImport) late() bool { return v.delay > v.writer.Track().Delay }
 
 // short reports the same where a longer Delay prevents it.
 func (v *videoImport) short() bool {
-	return v.late() && v.delay <= maxCopyDelay*int64(v.writer.track().Timescale)/1000
+	return v.late() && v.delay <= maxCopyDelay*int64(v.writer.Track().Timescale)/1000
 }
 
 // look collects what is known about frames.
@@ -453,16 +483,16 @@ func (v *videoImport) noteGOP(until int64) {
 }
 
 // pack stores samples with exact times.
-func (v *videoImport) pack(f cmaf.Fragment) error {
+func (v *videoImport) pack(ctx context.Context, f cmaf.Fragment) error {
 	for _, s := range f.Samples {
 		if s.Duration == 0 {
 			return &unusableVideo{errors.New("two frames are shown at the same time")}
 		}
-		if v.whole == 0 || v.writer.track().Time(f.Start) < v.whole {
+		if v.whole == 0 || v.writer.Track().Time(f.Start) < v.whole {
 			v.delay = max(v.delay, -int64(s.Offset))
 		}
 	}
-	return v.writer.add(f)
+	return v.writer.Add(ctx, f)
 }
 
 // cut ends segments of the source at the key frames nearest to multiples of the target duration. If
@@ -488,25 +518,25 @@ func (v *videoImport) cut(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 
 // finish seals the track and describes it.
 func (v *videoImport) finish(ctx context.Context) error {
-	if err := v.writer.finish(); err != nil {
+	if err := v.writer.Finish(ctx); err != nil {
 		return err
 	}
 	if v.samples == 0 {
 		return nil
 	}
-	video, index := v.video, v.writer.index()
+	video, index := v.video, v.writer.Index()
 	video.Start = max(v.firstKey, 0)
 	video.End = index.End()
 	if limit := index.Track.Ticks(v.limit); v.limit > 0 && limit > video.Start {
 		video.End = min(video.End, limit)
 	}
-	video.Frames = len(newFrames(*video, index).times)
+	video.Frames = len(video.frames(index).Times)
 	if length := video.End - video.Start; length > 0 {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
 	v.noteGOP(video.End)
 	video.Encode, video.NoCopy = v.whyEncode(index), v.whyNoCopy()
-	return media.Seal(ctx, v.Store, v.writer.prefix, index)
+	return media.Seal(ctx, v.Store, v.writer.Prefix, index)
 }
 
 // whyEncode returns why the stored track can't be a rendition; "" = it can.
@@ -555,7 +585,7 @@ func (im *importer) check() error {
 		if src.Video.Frames == 0 {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
-		end = im.video.writer.packer.Track.Time(src.Video.End)
+		end = im.video.writer.Track().Time(src.Video.End)
 		if err := src.checkLength("video", src.Video.Stream, end); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 )
 
@@ -13,9 +14,9 @@ type Part struct {
 }
 
 // partMargin is how much more than its window Import reads on each side of it. Half of it must have been read
-// for the window to be complete: frames are decoded up to maxDelay before they are shown, and the tracks of a
+// for the window to be complete: frames are decoded up to cmaf.MaxDelaySeconds before they are shown, and the tracks of a
 // file need not be at the same time at the place that its index names.
-const partMargin = 2 * maxDelay * time.Second
+const partMargin = 2 * cmaf.MaxDelaySeconds * time.Second
 
 // bounds returns what is read of a file for a window; 0, 0 = all of it. In containers without an index, times
 // may jump, so that only all packets before a frame tell its time.
@@ -53,5 +54,5 @@ func (im *importer) covers(p Part) bool {
 			return false
 		}
 	}
-	return im.src.From == 0 || im.video == nil || im.video.firstKey <= im.video.writer.track().Ticks(p.Start-clipSlack)
+	return im.src.From == 0 || im.video == nil || im.video.firstKey <= im.video.writer.Track().Ticks(p.Start)
 }

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -141,7 +142,7 @@ func TestHostileSources(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			file := clip(t, "hostile-"+tt.name, tt.make...)
+			file := mediatest.Film(t, "hostile-"+tt.name, tt.make...)
 			if tt.patch != nil {
 				file = patched(t, file, func(data []byte) []byte { return tt.patch(t, data) })
 			}
@@ -165,7 +166,7 @@ func TestSparseSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, err := newEngine(t).Import(t.Context(), ImportOptions{File: clip(t, "sparse-"+name, args...), Prefix: "work/1"})
+			src, err := newEngine(t).Import(t.Context(), ImportOptions{File: mediatest.Film(t, "sparse-"+name, args...), Prefix: "work/1"})
 			if err != nil || src.Duration < 5300 {
 				t.Errorf("%.0f seconds, %v", src.Duration, err)
 			}

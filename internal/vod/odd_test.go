@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -104,7 +105,7 @@ func makeOdd(t *testing.T, o odd) string {
 	for _, source := range o.sources {
 		makeOdd(t, source)
 	}
-	path := clip(t, o.name, o.make...)
+	path := mediatest.Film(t, o.name, o.make...)
 	if o.cut == 0 && o.shorten == 0 {
 		return path
 	}

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -21,10 +22,10 @@ func TestMissingOutput(t *testing.T) {
 	}
 	t.Parallel()
 	engine := newEngine(t).FFmpeg
-	small := clip(t, "small.ts", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=25:d=1", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
-	large := clip(t, "large.ts", "-f", "lavfi", "-i", "testsrc2=s=2560x1440:r=25:d=1", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
+	small := mediatest.Film(t, "small.ts", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=25:d=1", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
+	large := mediatest.Film(t, "large.ts", "-f", "lavfi", "-i", "testsrc2=s=2560x1440:r=25:d=1", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
 	grows := joinFiles(t, "grows.ts", -1, small, large)
-	whole := clip(t, "whole.mp4", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=25:d=3", "-c:v", "libx264", "-g", "25", "-pix_fmt", "yuv420p", "-movflags", "frag_keyframe+empty_moov")
+	whole := mediatest.Film(t, "whole.mp4", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=25:d=3", "-c:v", "libx264", "-g", "25", "-pix_fmt", "yuv420p", "-movflags", "frag_keyframe+empty_moov")
 	half := joinFiles(t, "half.mp4", 20_000, whole)
 
 	frames := func(_ context.Context, r io.Reader) error {

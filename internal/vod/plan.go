@@ -144,7 +144,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 			r := &p.Renditions[i]
 			if rate := r.rateIn(p); rate.Num > 0 && r.reorder() > 0 {
 				// One more frame than usual, because the times are not known.
-				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), maxDelay)
+				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), cmaf.MaxDelaySeconds)
 			}
 		}
 		p.Chunks = []Chunk{{}}
@@ -156,9 +156,9 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 
 // planFrames sets everything that depends on single frames.
 func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request) {
-	table := newFrames(video, index)
+	table := video.frames(index)
 	p.Timescale, p.End = video.Timescale, video.End
-	p.Tick, p.Rate = table.tick()
+	p.Tick, p.Rate = ffmpeg.Timing(table.Times, table.End, p.Timescale)
 	for i := range p.Renditions {
 		r := &p.Renditions[i]
 		if r.converts() && sameRate(r.Rate, p.Rate) {
@@ -174,7 +174,7 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 		p.Starts = p.grid(table)
 	}
 	for i, start := range p.Starts {
-		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
+		p.Frames = append(p.Frames, len(table.Between(start, p.segmentEnd(i))))
 	}
 	p.settleRenditions(table)
 	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
@@ -184,7 +184,7 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 
 // settleRenditions sets what depends on the starts of segments: which renditions can have a frame
 // rate of their own, and their delay.
-func (p *Plan) settleRenditions(table frames) {
+func (p *Plan) settleRenditions(table cmaf.Frames) {
 	for i := range p.Renditions {
 		r := &p.Renditions[i]
 		if r.converts() && !p.everySegmentHasFrames(r.Rate) {
@@ -197,30 +197,30 @@ func (p *Plan) settleRenditions(table frames) {
 		default:
 			r.Delay = float64(p.maxRun(table, r.reorder())) / float64(p.Timescale)
 		}
-		r.Delay = min(r.Delay, maxDelay)
+		r.Delay = min(r.Delay, cmaf.MaxDelaySeconds)
 	}
 }
 
 // grid returns the starts of segments when no rendition is copied: the first frame at or after
 // every multiple of the target duration, in longer files counted from the end of a short first
 // segment. Where frames are far apart, segments are longer.
-func (p *Plan) grid(table frames) []int64 {
+func (p *Plan) grid(table cmaf.Frames) []int64 {
 	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
 	short := int64(shortSegment * float64(p.Timescale))
-	starts := []int64{table.times[0]}
-	next := table.times[0] + length
-	if early := int64(firstSegment * float64(p.Timescale)); early < length && table.end-table.times[0] > 2*length {
-		next = table.times[0] + early
+	starts := []int64{table.Times[0]}
+	next := table.Times[0] + length
+	if early := int64(firstSegment * float64(p.Timescale)); early < length && table.End-table.Times[0] > 2*length {
+		next = table.Times[0] + early
 	}
 	origin := next
-	for _, t := range table.times {
+	for _, t := range table.Times {
 		if t >= next && t-starts[len(starts)-1] >= short {
 			starts = append(starts, t)
 			next = origin + ((t-origin)/length+1)*length
 		}
 	}
 	last := len(starts) - 1
-	if last > 0 && table.end-starts[last] < short {
+	if last > 0 && table.End-starts[last] < short {
 		starts = starts[:last]
 	}
 	return starts
@@ -277,6 +277,21 @@ func (p *Plan) totalFrames(r Rendition) (total int) {
 // encoded returns the renditions that chunks encode, in the order of their results.
 func (p *Plan) encoded() []Rendition {
 	return slices.DeleteFunc(slices.Clone(p.Renditions), func(r Rendition) bool { return r.Copy })
+}
+
+// Copied returns the names of the tracks whose frames are those of the source.
+func (p *Plan) Copied() (names []string) {
+	for _, r := range p.Renditions {
+		if r.Copy {
+			names = append(names, r.Name)
+		}
+	}
+	for _, a := range p.Audio {
+		if a.Copy {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 // TS reports whether every rendition can be MPEG-TS.

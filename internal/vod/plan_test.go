@@ -59,7 +59,7 @@ func TestGrid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := Plan{SegmentSeconds: tt.seconds, Timescale: 1000}
-			got := p.grid(frames{timescale: 1000, times: tt.times, end: tt.end})
+			got := p.grid(cmaf.Frames{Times: tt.times, End: tt.end})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("grid differs (-want +got):\n%s", diff)
 			}
@@ -210,44 +210,5 @@ func TestSegmentSeconds(t *testing.T) {
 		if got := segmentSeconds(asked); got != want {
 			t.Errorf("asked for %v, got %v, want %v", asked, got, want)
 		}
-	}
-}
-
-// The parts for a decoder start with the key frame before and end with the last frame in decode
-// order.
-func TestNeeded(t *testing.T) {
-	// An open group: the frames at 90 are decoded after the key frame at 100.
-	index := cmaf.TrackIndex{Segments: []cmaf.Segment{
-		{Parts: []cmaf.Part{
-			{Start: 0, Samples: []cmaf.Sample{{Duration: 50, Sync: true}}},
-			{Start: 50, Samples: []cmaf.Sample{{Duration: 40}}},
-			{Start: 90, Samples: []cmaf.Sample{{Duration: 10, Offset: 10, Sync: true}, {Duration: 50, Offset: -10}}},
-		}},
-		{Parts: []cmaf.Part{{Start: 150, Samples: []cmaf.Sample{{Duration: 50, Sync: true}}}}},
-	}}
-	f := newFrames(SourceVideo{Timescale: 100, End: 200}, index)
-	for _, tt := range []struct {
-		start, end int64
-		want       string
-	}{
-		{0, 50, "0.0"},
-		{0, 90, "0.0 0.1"},
-		{0, 95, "0.0 0.1 0.2"},
-		{50, 100, "0.0 0.1 0.2"},
-		{99, 150, "0.0 0.1 0.2"},
-		{100, 150, "0.2"},
-		{150, 200, "1.0"},
-		{100, 200, "0.2 1.0"},
-	} {
-		var got []string
-		for _, part := range f.needed(tt.start, tt.end) {
-			got = append(got, fmt.Sprintf("%d.%d", part.segment, part.part))
-		}
-		if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
-			t.Errorf("from %d to %d (-want +got):\n%s", tt.start, tt.end, diff)
-		}
-	}
-	if diff := cmp.Diff([]int64{0, 50, 90, 100, 150}, f.times); diff != "" {
-		t.Errorf("times differ (-want +got):\n%s", diff)
 	}
 }

@@ -36,7 +36,7 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 		return Source{}, err
 	}
 	index := track.Index()
-	probe, err := e.probeSegment(ctx, track, 0, filepath.Join(dir, "start.mp4"))
+	probe, err := e.ProbeSegment(ctx, track, 0, dir)
 	if err != nil {
 		return Source{}, err
 	}
@@ -54,8 +54,9 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
 }
 
-// probeSegment probes segment n of a track, in a temporary file.
-func (e Engine) probeSegment(ctx context.Context, track *media.Track, n int, path string) (probe ffmpeg.Probe, err error) {
+// ProbeSegment probes segment n of a track, in a temporary file of a folder.
+func (e Engine) ProbeSegment(ctx context.Context, track *media.Track, n int, dir string) (probe ffmpeg.Probe, err error) {
+	path := filepath.Join(dir, "start.mp4")
 	body, _, err := track.Segment(ctx, n)
 	if err != nil {
 		return probe, err
@@ -107,9 +108,9 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 		Name: sourceDir, Dir: sourceDir, Copy: true, Codec: ffmpeg.Codec(video.Stream.Codec), Width: video.Width, Height: video.Height, Bitrate: video.Bitrate, GOP: defaultGOP,
 	}}
 	p.planStretches(index)
-	table := newFrames(video, index)
+	table := video.frames(index)
 	for n, start := range p.Starts {
-		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(n))))
+		p.Frames = append(p.Frames, len(table.Between(start, p.segmentEnd(n))))
 	}
 	if req.SourceOnly {
 		return p, "", nil
@@ -121,9 +122,9 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	if err != nil {
 		return Plan{}, "", err
 	}
-	p.Tick, p.Rate = table.tick()
+	p.Tick, p.Rate = ffmpeg.Timing(table.Times, table.End, p.Timescale)
 	if len(p.Stretches) > 1 {
-		p.Rate = ffmpeg.Ratio{Num: max(int64(float64(len(table.times))*1000/src.Duration), 1000), Den: 1000} // without the gaps
+		p.Rate = ffmpeg.Ratio{Num: max(int64(float64(len(table.Times))*1000/src.Duration), 1000), Den: 1000} // without the gaps
 	}
 	for _, r := range asked {
 		if r.converts() && sameRate(r.Rate, p.Rate) {
@@ -154,7 +155,7 @@ func (p *Plan) planStretches(index cmaf.TrackIndex) {
 
 // whyAlone returns why a recording can't have other renditions; "" = it can. Frames must be shown in the time
 // of their segments, and all must have the same coding and size.
-func (p *Plan) whyAlone(index cmaf.TrackIndex, table frames) string {
+func (p *Plan) whyAlone(index cmaf.TrackIndex, table cmaf.Frames) string {
 	for _, change := range index.Changes {
 		was, is := index.Track, change.Track
 		if is.Timescale != was.Timescale || is.Width != was.Width || is.Height != was.Height || coding(is) != coding(was) {
@@ -174,8 +175,8 @@ func (p *Plan) whyAlone(index cmaf.TrackIndex, table frames) string {
 	if shown != index.Frames() {
 		return fmt.Sprintf("%d of %d frames are not shown in the time of any segment", index.Frames()-shown, index.Frames())
 	}
-	for i := 1; i < len(table.times); i++ {
-		if table.times[i] == table.times[i-1] {
+	for i := 1; i < len(table.Times); i++ {
+		if table.Times[i] == table.Times[i-1] {
 			return "two frames are shown at the same time"
 		}
 	}
@@ -220,7 +221,7 @@ func (p *Plan) breaksOff(n int) (end int64, ok bool) {
 }
 
 // within returns the parts that are in the same stretch as a chunk: others may have another coding.
-func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
+func (p *Plan) within(chunk Chunk, parts []cmaf.FramePart) []cmaf.FramePart {
 	if len(p.Stretches) < 2 {
 		return parts
 	}
@@ -232,16 +233,16 @@ func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
 	if i+1 < len(p.Stretches) {
 		end = p.Stretches[i+1].First
 	}
-	return slices.DeleteFunc(slices.Clone(parts), func(part framePart) bool { return part.segment < first || part.segment >= end })
+	return slices.DeleteFunc(slices.Clone(parts), func(part cmaf.FramePart) bool { return part.Segment < first || part.Segment >= end })
 }
 
 // maxRun returns the maximum duration of n successive frames of a stretch.
-func (p *Plan) maxRun(table frames, n int) (longest int64) {
+func (p *Plan) maxRun(table cmaf.Frames, n int) (longest int64) {
 	if len(p.Stretches) < 2 {
-		return table.maxDuration(n)
+		return table.MaxDuration(n)
 	}
 	for _, s := range p.Stretches {
-		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.maxDuration(n))
+		longest = max(longest, cmaf.Frames{Times: table.Between(p.Starts[s.First], s.End)}.MaxDuration(n))
 	}
 	return longest
 }
@@ -283,41 +284,4 @@ func (p *Plan) recordedKeys(index cmaf.TrackIndex, keys []keyFrame) []keyFrame {
 		keys = slices.DeleteFunc(keys, func(k keyFrame) bool { return k.segment >= index.Changes[0].First })
 	}
 	return keys
-}
-
-// PublishRecorded adds the new renditions of a recording to its presentation. They get its dates and its
-// discontinuities. It can be repeated.
-func (p *AssetPublisher) PublishRecorded(ctx context.Context, video []Stream) (media.Presentation, error) {
-	shown, err := media.LoadPresentation(ctx, p.Store, p.Prefix)
-	if err != nil {
-		return shown, err
-	}
-	source, err := media.Open(ctx, p.Store, p.Prefix+"/"+sourceDir)
-	if err != nil {
-		return shown, err
-	}
-	segments := source.Index().Segments
-	for i := range video {
-		s := &video[i]
-		if s.Name == sourceDir {
-			continue
-		}
-		if len(s.Index.Segments) != len(segments) {
-			return shown, weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d segments, the recording %d", s.Name, len(s.Index.Segments), len(segments))
-		}
-		for n := range segments {
-			s.Index.Segments[n].Wall, s.Index.Segments[n].Discontinuity = segments[n].Wall, segments[n].Discontinuity
-		}
-		if err := media.Seal(ctx, p.Store, s.Prefix, s.Index); err != nil {
-			return shown, err
-		}
-		shown.Renditions = slices.DeleteFunc(shown.Renditions, func(r media.Rendition) bool { return r.Name == s.Name })
-		shown.Renditions = append(shown.Renditions, p.rendition(*s))
-	}
-	if p.Sign != nil {
-		if err := p.Sign(ctx, &shown); err != nil {
-			return shown, err
-		}
-	}
-	return shown, media.SavePresentation(ctx, p.Store, p.Prefix, shown)
 }

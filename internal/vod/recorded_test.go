@@ -15,69 +15,33 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
-// gap is how long the encoder of the recordings of tests is away.
-const gap = 20 * time.Second
-
-// record makes a recording of two files, one after the other, as an encoder sends that goes
-// and comes back. Each file is imported first, so that it is in weir's form.
+// record makes a recording of files, each of which is imported first, so that it is in weir's form.
 func record(t *testing.T, e Engine, prefix string, files ...string) cmaf.TrackIndex {
 	t.Helper()
-	ctx := t.Context()
-	var index cmaf.TrackIndex
-	end := int64(0)
+	var tracks []*media.Track
 	for k, file := range files {
 		from := fmt.Sprintf("%s-%d", prefix, k)
-		if _, err := e.Import(ctx, ImportOptions{File: file, Prefix: from, SegmentSeconds: 2}); err != nil {
+		if _, err := e.Import(t.Context(), ImportOptions{File: file, Prefix: from, SegmentSeconds: 2}); err != nil {
 			t.Fatal(err)
 		}
-		track, err := media.Open(ctx, e.Store, from+"/"+sourceDir)
+		track, err := media.Open(t.Context(), e.Store, from+"/"+sourceDir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		coded := track.Index().Track
-		switch {
-		case k == 0:
-			index.Track, end = coded, coded.Ticks(1030*time.Millisecond) // the first frame comes a while after the connection
-		case !bytes.Equal(coded.Entry, index.Track.Entry):
-			index.Changes = append(index.Changes, cmaf.Change{First: len(index.Segments), Track: coded})
-		}
-		shift := end
-		for n := range track.Index().Segments {
-			fragments, err := track.Fragments(ctx, n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			segment := cmaf.Segment{Wall: time.Unix(int64(1000*k+n), 0).UTC(), Discontinuity: k > 0 && n == 0}
-			var data []byte
-			for _, f := range fragments {
-				f.Start += shift
-				part, written := cmaf.EncodePart(uint32(len(index.Segments)*100+len(segment.Parts)+1), coded, f)
-				segment.Parts, data = append(segment.Parts, part), append(data, written...)
-			}
-			if err := media.Put(ctx, e.Store, prefix+"/"+sourceDir, len(index.Segments), segment, data); err != nil {
-				t.Fatal(err)
-			}
-			index.Segments, end = append(index.Segments, segment), segment.End()
-		}
-		end += coded.Ticks(gap)
+		tracks = append(tracks, track)
 	}
-	if err := media.Seal(ctx, e.Store, prefix+"/"+sourceDir, index); err != nil {
-		t.Fatal(err)
-	}
-	shown := media.Presentation{Complete: true, Renditions: []media.Rendition{{Name: sourceDir, Dir: sourceDir, Complete: true}}}
-	if err := media.SavePresentation(ctx, e.Store, prefix, shown); err != nil {
-		t.Fatal(err)
-	}
-	return index
+	return mediatest.Record(t, e.Store, prefix, tracks...)
 }
 
 // otherwise is plain in the same size with other parameter sets and other frames.
 func otherwise(t *testing.T) string {
 	t.Helper()
-	return clip(t, "otherwise.mp4", "-f", "lavfi", "-i", "testsrc=s=320x180:r=24:d=5", "-c:v", "libx264", "-preset", "veryfast", "-profile:v", "main", "-g", "24", "-bf", "2",
+	return mediatest.Film(t, "otherwise.mp4", "-f", "lavfi", "-i", "testsrc=s=320x180:r=24:d=5", "-c:v", "libx264", "-preset", "veryfast", "-profile:v", "main", "-g", "24", "-bf", "2",
 		"-pix_fmt", "yuv420p")
 }
 
@@ -86,7 +50,7 @@ func otherwise(t *testing.T) string {
 func TestRecorded(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
-	index := record(t, e, "asset/1", plain(t), otherwise(t))
+	index := record(t, e, "asset/1", mediatest.Plain(t), otherwise(t))
 	e.MaxDuration = time.Second // a bound of files, not of recordings
 	src, err := e.Recorded(ctx, "asset/1", t.TempDir())
 	if err != nil {
@@ -126,9 +90,9 @@ func TestRecorded(t *testing.T) {
 	if err := CheckFrames(plan, video); err != nil {
 		t.Error(err)
 	}
-	pub := &AssetPublisher{Store: e.Store, Prefix: "asset/1"}
+	pub := &publish.Asset{Store: e.Store, Prefix: "asset/1"}
 	for range 2 { // done again, it is the same
-		shown, err := pub.PublishRecorded(ctx, video)
+		shown, err := pub.AddRenditions(ctx, video)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,14 +165,14 @@ func checkRecorded(t *testing.T, e Engine, source cmaf.TrackIndex) {
 func TestRecordedThumbnails(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
-	larger := clip(t, "larger.mp4", "-f", "lavfi", "-i", "testsrc2=s=640x360:r=24:d=2", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")
+	larger := mediatest.Film(t, "larger.mp4", "-f", "lavfi", "-i", "testsrc2=s=640x360:r=24:d=2", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")
 	for _, tt := range []struct {
 		name  string
 		files []string
 		want  string
 	}{
-		{"other settings", []string{plain(t), otherwise(t)}, "00:00:00.000 --> 00:00:06.000 00:00:06.000 --> 00:00:11.000"},
-		{"another size", []string{plain(t), larger}, "00:00:00.000 --> 00:00:06.000"},
+		{"other settings", []string{mediatest.Plain(t), otherwise(t)}, "00:00:00.000 --> 00:00:06.000 00:00:06.000 --> 00:00:11.000"},
+		{"another size", []string{mediatest.Plain(t), larger}, "00:00:00.000 --> 00:00:06.000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			prefix := "asset/" + tt.name

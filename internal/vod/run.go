@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/ffmpeg"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
@@ -26,8 +27,8 @@ type RunOptions struct {
 	Outputs weir.TranscodeOutputs
 	Dest    blob.Dest
 
-	MaxDuration time.Duration // of the source; see Engine
-	Signer      *Signer       // nil = outputs are not signed
+	MaxDuration time.Duration   // of the source; see Engine
+	Signer      *publish.Signer // nil = outputs are not signed
 
 	// Dir is a folder for this run only. Run makes it, and removes it when the work is done, was cancelled,
 	// or can't be done. The next run with the same source and request continues from the files of a killed
@@ -65,13 +66,13 @@ func Run(ctx context.Context, o RunOptions) (weir.TranscodeOutput, error) {
 }
 
 type runner struct {
-	o         RunOptions
-	work      blob.Store
-	engine    Engine
-	publisher *Publisher
-	kept      *runState
-	meter     *meter
-	file      string // the source
+	o       RunOptions
+	work    blob.Store
+	engine  Engine
+	outputs *publish.Outputs
+	kept    *runState
+	meter   *meter
+	file    string // the source
 
 	mu    sync.Mutex // guards the results in kept
 	fresh chan struct{}
@@ -89,9 +90,9 @@ func (r *runner) open(ctx context.Context) (err error) {
 		return err
 	}
 	r.engine = Engine{FFmpeg: r.o.FFmpeg, Store: r.work, MaxDuration: r.o.MaxDuration}
-	r.publisher = &Publisher{
-		Work: r.work, Dest: r.o.Dest, Outputs: r.o.Outputs, Dir: r.o.Dir,
-		Save: func(_ context.Context, state *PublishState) error { return r.kept.savePublished(state) },
+	r.outputs = &publish.Outputs{
+		Store: r.work, Dest: r.o.Dest, Formats: r.o.Outputs, Dir: r.o.Dir,
+		Save: func(_ context.Context, state *publish.State) error { return r.kept.savePublished(state) },
 	}
 	return ctx.Err()
 }
@@ -99,11 +100,11 @@ func (r *runner) open(ctx context.Context) (err error) {
 // close removes the files of the run, unless it can be continued, and returns its error.
 func (r *runner) close(ctx context.Context, err error) error {
 	keep := err != nil && ctx.Err() == nil && weir.Retriable(err)
-	if err != nil && !keep && r.kept != nil && r.publisher != nil {
+	if err != nil && !keep && r.kept != nil && r.outputs != nil {
 		// Also when ctx has ended.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, r.publisher.withdraw(cleanup, &r.kept.Published))
+		err = errors.Join(err, r.outputs.Withdraw(cleanup, &r.kept.Published))
 	}
 	if r.work != nil {
 		err = errors.Join(err, r.work.Close())
@@ -136,7 +137,10 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 			r.o.Warn(sentence)
 		}
 	}
-	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.kept.RequestID), nil
+	out := r.kept.Plan.Source.Describe()
+	out.RequestID = r.kept.RequestID
+	r.outputs.Describe(&out, &r.kept.Published, video, audio)
+	return out, nil
 }
 
 // fetch downloads the source, if it is a URL.
@@ -182,7 +186,7 @@ func (r *runner) plan(ctx context.Context) error {
 	}
 	r.kept.Plan = &plan
 	if r.o.Signer != nil {
-		if r.kept.Manifest, err = ReadManifest(r.file); err != nil {
+		if r.kept.Manifest, err = publish.ReadManifest(r.file); err != nil {
 			return err
 		}
 	}
@@ -194,10 +198,10 @@ func (r *runner) encode(ctx context.Context) error {
 	r.fresh = make(chan struct{}, 1)
 	r.fresh <- struct{}{}
 	plan := r.kept.Plan
-	r.publisher.TS = plan.TS()
+	r.outputs.TS = plan.TS()
 	if r.o.Signer != nil {
-		from := Origin{Name: SourceName(r.o.Source), Manifest: r.kept.Manifest}
-		r.publisher.Sign = r.o.Signer.Transcode(from, time.Now())
+		from := publish.Origin{Name: publish.SourceName(r.o.Source), Manifest: r.kept.Manifest}
+		r.outputs.Sign = r.o.Signer.Transcode(from, time.Now())
 	}
 	r.meter.encoding(plan, r.kept.Chunks)
 
@@ -260,7 +264,7 @@ func (r *runner) encodeFrom(ctx context.Context, n int) error {
 	})
 }
 
-// note stores a result and wakes the publisher.
+// note stores a result and wakes encode, which publishes it.
 func (r *runner) note(add func() error) error {
 	r.mu.Lock()
 	err := add()
@@ -275,7 +279,7 @@ func (r *runner) note(add func() error) error {
 	return nil
 }
 
-func (r *runner) streams(ctx context.Context) (video, audio []Stream, err error) {
+func (r *runner) streams(ctx context.Context) (video, audio []publish.Stream, err error) {
 	r.mu.Lock()
 	chunks, audios := slices.Clone(r.kept.Chunks), slices.Clone(r.kept.Audio)
 	r.mu.Unlock()
@@ -287,7 +291,7 @@ func (r *runner) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.publisher.Publish(ctx, &r.kept.Published, video, audio)
+	err = r.outputs.Publish(ctx, &r.kept.Published, video, audio)
 	if err = errors.Join(err, r.kept.savePublished(&r.kept.Published)); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"weir/internal/c2pa"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
@@ -23,11 +23,11 @@ type runState struct {
 	Fetched   bool   `json:"fetched,omitempty"`
 	Plan      *Plan  `json:"plan,omitempty"`
 
-	Manifest *c2pa.SourceManifest `json:"manifest,omitempty"` // of the source
+	Manifest *publish.SourceManifest `json:"manifest,omitempty"` // of the source
 
 	Chunks    []ChunkResult     `json:"-"`
 	Audio     []RenditionResult `json:"-"`
-	Published PublishState      `json:"-"`
+	Published publish.State     `json:"-"`
 }
 
 const (
@@ -52,7 +52,7 @@ func loadState(o RunOptions) (*runState, error) {
 	if err := os.MkdirAll(filepath.Join(o.Dir, resultsFolder), 0o700); err != nil {
 		return nil, err
 	}
-	s = &runState{dir: o.Dir, Job: job, RequestID: NewRequestID()}
+	s = &runState{dir: o.Dir, Job: job, RequestID: publish.NewRequestID()}
 	return s, s.save()
 }
 
@@ -117,7 +117,7 @@ func (s *runState) load() error {
 
 func (s *runState) save() error { return s.write(stateFile, s) }
 
-func (s *runState) savePublished(p *PublishState) error { return s.write(publishedFile, p) }
+func (s *runState) savePublished(p *publish.State) error { return s.write(publishedFile, p) }
 
 func (s *runState) addChunk(r ChunkResult) error {
 	s.Chunks = append(s.Chunks, r)

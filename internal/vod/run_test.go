@@ -11,14 +11,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
 // runOptions are those of a run that writes everything.
-func runOptions(t *testing.T, source string, dest *recorder, profiles ...weir.Profile) RunOptions {
+func runOptions(t *testing.T, source string, dest *mediatest.Destination, profiles ...weir.Profile) RunOptions {
 	t.Helper()
 	return RunOptions{
-		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest, Outputs: allOutputs(),
+		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest,
+		Outputs: weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/v/hls"}, MP4: &weir.PathParam{Path: "/v/mp4"}, FMP4: &weir.PathParam{Path: "/"}},
 		Request: Request{Profiles: profiles, SegmentSeconds: 2}, Dir: filepath.Join(t.TempDir(), "run"),
 	}
 }
@@ -49,8 +51,8 @@ func TestRun(t *testing.T) {
 		{"all is encoded", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir, dest := newDestination(t)
-			o := runOptions(t, plain(t), dest, same, small)
+			dir, dest := mediatest.NewDestination(t)
+			o := runOptions(t, mediatest.Plain(t), dest, same, small)
 			o.Request.EncodeAll = tt.encodeAll
 			var reports []Progress
 			o.Progress = func(p Progress) { reports = append(reports, p) }
@@ -59,12 +61,12 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			removed(t, o.Dir)
-			wantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
-			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same", ".ts"), concatenate(t, dir, "v/hls/small", ".ts"))
-			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
+			mediatest.WantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
+			mediatest.WantFrames(t, "", frames, mediatest.Concatenate(t, dir, "v/hls/same", ".ts"), mediatest.Concatenate(t, dir, "v/hls/small", ".ts"))
+			if last := dest.Puts()[len(dest.Puts())-1]; last != "v/hls/index.m3u8" {
 				t.Errorf("the last thing put is %s, want the master playlist", last)
 			}
-			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 || out.BaseURL != "file://"+dir {
+			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 || out.VideoSpec.Format != "mp4" || len(out.RequestID) != 8 || out.BaseURL != "file://"+dir {
 				t.Errorf("output: %+v", out)
 			}
 			if !slices.IsSortedFunc(reports, func(a, b Progress) int { return int(1e6 * (a.Fraction - b.Fraction)) }) || reports[len(reports)-1].Fraction != 1 {
@@ -80,19 +82,19 @@ func TestRunContinues(t *testing.T) {
 		t.Skip("slow")
 	}
 	t.Parallel()
-	_, undisturbed := newDestination(t)
-	o := runOptions(t, plain(t), undisturbed, same, small)
+	_, undisturbed := mediatest.NewDestination(t)
+	o := runOptions(t, mediatest.Plain(t), undisturbed, same, small)
 	o.FFmpeg, o.Request.EncodeAll = engineOf(t, 1).FFmpeg, true
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	all := o.FFmpeg.Stats().Runs
 
-	_, dest := newDestination(t)
-	dest.failAt = len(undisturbed.puts) - 1
-	o = runOptions(t, plain(t), dest, same, small)
+	_, dest := mediatest.NewDestination(t)
+	dest.FailAt = len(undisturbed.Puts()) - 1
+	o = runOptions(t, mediatest.Plain(t), dest, same, small)
 	o.FFmpeg, o.Request.EncodeAll = engineOf(t, 1).FFmpeg, true
-	if _, err := Run(t.Context(), o); !errors.Is(err, errInjected) {
+	if _, err := Run(t.Context(), o); !errors.Is(err, mediatest.ErrInjected) {
 		t.Fatalf("error %v, want that of the store", err)
 	}
 	before := o.FFmpeg.Stats().Runs
@@ -103,7 +105,7 @@ func TestRunContinues(t *testing.T) {
 		t.Errorf("%d runs of ffmpeg, then %d to continue; want %d and none", before, again, all)
 	}
 	removed(t, o.Dir)
-	want, got := contents(t, undisturbed.store), contents(t, dest.store)
+	want, got := undisturbed.Contents(t), dest.Contents(t)
 	for key := range want {
 		if want[key] != got[key] {
 			t.Errorf("%s differs from that of an undisturbed run", key)
@@ -120,10 +122,10 @@ func TestRunOfAnotherJob(t *testing.T) {
 		t.Skip("slow")
 	}
 	t.Parallel()
-	_, dest := newDestination(t)
-	dest.failAt = 3
-	o := runOptions(t, plain(t), dest, small)
-	if _, err := Run(t.Context(), o); !errors.Is(err, errInjected) {
+	_, dest := mediatest.NewDestination(t)
+	dest.FailAt = 3
+	o := runOptions(t, mediatest.Plain(t), dest, small)
+	if _, err := Run(t.Context(), o); !errors.Is(err, mediatest.ErrInjected) {
 		t.Fatalf("error %v, want that of the store", err)
 	}
 	other := small
@@ -140,12 +142,12 @@ func TestRunOfAnotherJob(t *testing.T) {
 
 func TestRunCancelled(t *testing.T) {
 	t.Parallel()
-	_, dest := newDestination(t)
-	o := runOptions(t, plain(t), dest, same, small)
+	_, dest := mediatest.NewDestination(t)
+	o := runOptions(t, mediatest.Plain(t), dest, same, small)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o.Progress = func(p Progress) {
-		if p.Step == "encoding" && len(dest.notedPuts()) > 0 {
+		if p.Step == "encoding" && len(dest.Puts()) > 0 {
 			cancel()
 		}
 	}
@@ -153,15 +155,9 @@ func TestRunCancelled(t *testing.T) {
 		t.Errorf("error %v, want that it was cancelled", err)
 	}
 	removed(t, o.Dir)
-	if left := contents(t, dest.store); len(left) > 0 {
+	if left := dest.Contents(t); len(left) > 0 {
 		t.Errorf("%d files were left", len(left))
 	}
-}
-
-func (r *recorder) notedPuts() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.puts)
 }
 
 func TestRunRefuses(t *testing.T) {
@@ -180,14 +176,14 @@ func TestRunRefuses(t *testing.T) {
 		{"a URL", "https://example.com/video.mp4", weir.Invalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, dest := newDestination(t)
+			_, dest := mediatest.NewDestination(t)
 			o := runOptions(t, tt.source, dest, small)
 			_, err := Run(t.Context(), o)
 			if weir.KindOf(err) != tt.kind || err == nil {
 				t.Errorf("error %v of kind %s, want %s", err, weir.KindOf(err), tt.kind)
 			}
 			removed(t, o.Dir)
-			if diff := cmp.Diff(map[string]string{}, contents(t, dest.store)); diff != "" {
+			if diff := cmp.Diff(map[string]string{}, dest.Contents(t)); diff != "" {
 				t.Errorf("left behind: %s", diff)
 			}
 		})
@@ -208,7 +204,7 @@ func TestRunOtherSources(t *testing.T) {
 		{
 			"sound only",
 			func(t *testing.T) string {
-				return clip(t, "sound.mp3", "-f", "lavfi", "-i", "sine=d=5:r=44100", "-c:a", "libmp3lame")
+				return mediatest.Film(t, "sound.mp3", "-f", "lavfi", "-i", "sine=d=5:r=44100", "-c:a", "libmp3lame")
 			},
 			-200,
 			[]string{"v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8"},
@@ -216,7 +212,7 @@ func TestRunOtherSources(t *testing.T) {
 		{
 			"video only",
 			func(t *testing.T) string {
-				return clip(t, "silent.mkv", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=3", "-c:v", "libx264", "-preset", "ultrafast")
+				return mediatest.Film(t, "silent.mkv", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=3", "-c:v", "libx264", "-preset", "ultrafast")
 			},
 			90,
 			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
@@ -224,7 +220,7 @@ func TestRunOtherSources(t *testing.T) {
 		{
 			"can't be taken apart",
 			func(t *testing.T) string {
-				return clip(t, "huff.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=3", "-c:v", "huffyuv", "-c:a", "pcm_s16le")
+				return mediatest.Film(t, "huff.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=3", "-c:v", "huffyuv", "-c:a", "pcm_s16le")
 			},
 			75,
 			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
@@ -232,18 +228,18 @@ func TestRunOtherSources(t *testing.T) {
 		{
 			"audio longer than video",
 			func(t *testing.T) string {
-				return clip(t, "longsound.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=9", "-c:v", "libx264", "-c:a", "aac")
+				return mediatest.Film(t, "longsound.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=9", "-c:v", "libx264", "-c:a", "aac")
 			},
 			75,
 			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir, dest := newDestination(t)
+			dir, dest := mediatest.NewDestination(t)
 			if _, err := Run(t.Context(), runOptions(t, tt.file(t), dest, small)); err != nil {
 				t.Fatal(err)
 			}
-			wantFrames(t, dir, tt.frames, tt.paths...)
+			mediatest.WantFrames(t, dir, tt.frames, tt.paths...)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
+	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -24,10 +25,10 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) erro
 	encode := plan.encode(e.FFmpeg.Idle())
 	encode.Input, encode.Stream = o.File, plan.Source.Video.Stream.Index
 	encoded := plan.encoded()
-	writers := make([]*trackWriter, len(encoded))
+	writers := make([]*media.Writer, len(encoded))
 	var consumers []func(context.Context, io.Reader) error
 	for i, r := range encoded {
-		writers[i] = &trackWriter{store: e.Store, prefix: path.Join(plan.Prefix, r.Dir, o.Folder)}
+		writers[i] = &media.Writer{Store: e.Store, Prefix: path.Join(plan.Prefix, r.Dir, o.Folder)}
 		planned := r.encoder()
 		planned.KeyEvery = plan.keyEvery(r)
 		encode.Renditions = append(encode.Renditions, planned)
@@ -49,7 +50,7 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) erro
 		return err
 	}
 	for i, r := range encoded {
-		taken := writers[i].take(r.Name)
+		taken := taken(writers[i], r.Name)
 		taken.Folder = o.Folder
 		result.Renditions = append(result.Renditions, taken)
 	}
@@ -68,7 +69,7 @@ func (p *Plan) keyEvery(r Rendition) time.Duration {
 
 // readSequential reads a rendition from a pipe and cuts it at the key frames nearest to multiples
 // of the segment duration.
-func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, rendition Rendition, l limits) error {
+func readSequential(ctx context.Context, pipe io.Reader, w *media.Writer, rendition Rendition, l limits) error {
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err != nil || reader == nil {
 		return err
@@ -77,7 +78,7 @@ func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, renditi
 	length := l.segment * float64(track.Timescale)
 	early := int64(track.Timescale) / 20 // key frames may come a little before they are due
 	next := 1
-	w.begin(ctx, track, 2, func(_ cmaf.Contents, at int64, s cmaf.Sample) bool {
+	w.Begin(track, 2*time.Second, func(_ cmaf.Contents, at int64, s cmaf.Sample) bool {
 		if !s.Sync || float64(at+early) < float64(next)*length {
 			return false
 		}
@@ -86,23 +87,23 @@ func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, renditi
 		}
 		return true
 	})
-	if err := retime(reader, track, func(cmaf.Fragment) {}, l.decoded(w.track, w.add)); err != nil {
+	if err := retime(reader, track, func(cmaf.Fragment) {}, l.decoded(w.Track, func(f cmaf.Fragment) error { return w.Add(ctx, f) })); err != nil {
 		return err
 	}
-	return w.finish()
+	return w.Finish(ctx)
 }
 
 // checkSequential compares renditions with each other and with the header of the file.
-func checkSequential(plan Plan, writers []*trackWriter) error {
+func checkSequential(plan Plan, writers []*media.Writer) error {
 	encoded := plan.encoded()
 	frames := -1
 	for i, w := range writers {
-		index := w.index()
+		index := w.Index()
 		if index.Frames() == 0 {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
-		if len(w.segments) != len(writers[0].segments) {
-			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(writers[0].segments), encoded[i].Name, len(w.segments))
+		if len(index.Segments) != len(writers[0].Index().Segments) {
+			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(writers[0].Index().Segments), encoded[i].Name, len(index.Segments))
 		}
 		if !encoded[i].converts() {
 			if frames >= 0 && frames != index.Frames() {

@@ -101,7 +101,7 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 	r := encoded[best]
 	s := plan.stream(r.Name, r.Dir)
 	for _, chunk := range chunks {
-		if err := s.add(chunk.Renditions); err != nil {
+		if err := add(&s, chunk.Renditions); err != nil {
 			return nil, ffmpeg.VideoFormat{}, err
 		}
 	}
@@ -181,7 +181,7 @@ func keysOf(index cmaf.TrackIndex, plan Plan) []keyFrame {
 // startsOf returns the starts of segments in ticks of a track.
 func startsOf(index cmaf.TrackIndex, plan Plan) (starts []int64) {
 	for _, start := range plan.Starts {
-		starts = append(starts, rescale(start, plan.Timescale, int64(index.Track.Timescale)))
+		starts = append(starts, cmaf.RescaleUp(start, plan.Timescale, int64(index.Track.Timescale)))
 	}
 	if len(plan.Starts) == 0 {
 		for _, segment := range index.Segments {
@@ -223,10 +223,10 @@ func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Rea
 	described.Delay = 0
 	f := &feed{ready: track.Init()}
 	for i := range keys {
-		f.parts = append(f.parts, framePart{segment: i})
+		f.parts = append(f.parts, cmaf.FramePart{Segment: i})
 	}
-	f.next = func(at framePart) ([]byte, error) {
-		key := keys[at.segment]
+	f.next = func(at cmaf.FramePart) ([]byte, error) {
+		key := keys[at.Segment]
 		data, err := track.Sample(ctx, key.segment, key.part, key.sample)
 		if err != nil {
 			return nil, err
@@ -235,7 +235,7 @@ func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Rea
 			data = append(slices.Clip(sets), data...)
 		}
 		fragment := cmaf.Fragment{Start: key.start, Samples: []cmaf.Sample{{Duration: uint32(max(key.end-key.start, 1)), Size: uint32(len(data)), Sync: true}}, Data: data}
-		_, part := cmaf.EncodePart(uint32(at.segment+1), described, fragment)
+		_, part := cmaf.EncodePart(uint32(at.Segment+1), described, fragment)
 		return part, nil
 	}
 	return f

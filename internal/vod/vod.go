@@ -8,9 +8,9 @@
 //	Encode      encodes a part of the video as every rendition, chunk by chunk
 //	EncodeAudio makes an audio track of the result
 //	Thumbnails  makes images of the key frames
-//	Publisher   renders the results in the caller's formats, and puts them to the caller's storage
 //
-// Clip cuts a part out of tracks, whether they are complete or still grow, and makes tracks of it.
+// Package publish renders the results in the caller's formats, and puts them to the caller's storage. Run
+// does all of it in one process. Recode encodes some frames of a stored track again, for package clip.
 //
 // The input of a step is JSON ([Source], [Plan], [ChunkResult]) and the store; steps may run on different
 // machines, and twice: they write the same bytes under the same keys. Only an encode that is resumed has
@@ -26,6 +26,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
+	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -89,6 +90,11 @@ type SourceVideo struct {
 	NoCopy string `json:"noCopy,omitempty"`
 }
 
+// frames returns the table of the visible frames; index is that of the stored track.
+func (v SourceVideo) frames(index cmaf.TrackIndex) cmaf.Frames {
+	return cmaf.NewFrames(index, v.Start, v.End)
+}
+
 // SourceAudio is an audio track of a source. AAC is stored as a track, everything else
 // as Matroska.
 type SourceAudio struct {
@@ -99,7 +105,13 @@ type SourceAudio struct {
 }
 
 // sourceDir is the folder of the source's video below its prefix, and of the rendition that is copied from it.
-const sourceDir = "source"
+const sourceDir = media.RecordedVideo
+
+// Describe returns what the output of a transcode task says of the source.
+func (s Source) Describe() weir.TranscodeOutput {
+	spec := s.Probe.VideoSpec()
+	return weir.TranscodeOutput{VideoSpec: &spec, InputVideo: weir.InputVideo{Duration: s.Duration, Size: s.Probe.Size}}
+}
 
 // ChunkResult describes an encoded chunk.
 type ChunkResult struct {
@@ -120,6 +132,16 @@ type RenditionResult struct {
 	Folder string `json:"folder,omitempty"` // of its segments; see cmaf.Folder
 
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
+}
+
+// taken describes the segments of a rendition that were stored since the last call.
+func taken(w *media.Writer, name string) RenditionResult {
+	index, sum := w.Take()
+	r := RenditionResult{Name: name, Track: index.Track, Bytes: index.Size(), Frames: index.Frames(), SHA256: sum}
+	for _, s := range index.Segments {
+		r.Index = cmaf.AppendEntry(r.Index, s)
+	}
+	return r
 }
 
 func (r RenditionResult) segments() ([]cmaf.Segment, error) {

@@ -182,7 +182,7 @@ func TestSequentialAsset(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
 	data := made(t, func() ([]byte, error) {
-		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=3", "-f", "lavfi", "-i", "sine=d=3:r=48000", "-c:v", "huffyuv", "-pix_fmt", "yuv422p", "-c:a", "pcm_s16le")
+		return film("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=3", "-f", "lavfi", "-i", "sine=d=3:r=48000", "-c:v", "huffyuv", "-pix_fmt", "yuv422p", "-c:a", "pcm_s16le")
 	})
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: serve(t, data).URL + "/clip.avi", TargetSegmentSizeSecs: 2})
 	n.until(t, task.ID, phase(weir.TaskCompleted))

@@ -8,11 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/clip"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -33,19 +36,32 @@ type Sessions interface {
 // a session on air on the node that has its files, out of an asset on any node that runs work. The clip can be
 // played when the job is done. Then a task makes its renditions, as for a recording.
 type Clips struct {
+	ClipOptions
+	tasks
+
+	encoded, copied atomic.Int64
+}
+
+// ClipOptions are the options of Clips.
+type ClipOptions struct {
 	Store  *store.Store
 	Media  blob.Store // weir's own storage
 	Engine vod.Engine
 	OnAir  Sessions // nil = this node does not run live
 	// Ask requests the ranges of a session from another node.
 	Ask    func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
-	Signer *vod.Signer
+	Signer *publish.Signer
 	Dir    string // of this node, for files of running tasks
 	Base   string // of the URLs in events
 	Log    *slog.Logger
+}
 
-	completed, failed atomic.Int64
-	encoded, copied   atomic.Int64
+// clipBackoff are the delays before the retries of a clip. They are short, because somebody waits for it.
+var clipBackoff = []time.Duration{2 * time.Second, 10 * time.Second}
+
+// NewClips returns a Clips that is ready.
+func NewClips(o ClipOptions) *Clips {
+	return &Clips{ClipOptions: o, tasks: tasks{store: o.Store, base: o.Base, log: o.Log, backoff: clipBackoff, keepJob: true}}
 }
 
 // ClipStats are counts since the start.
@@ -89,7 +105,7 @@ func (c *Clips) Ranges(ctx context.Context, of weir.ClipSource) ([]weir.ClipRang
 
 // clipSource is what a clip is cut from.
 type clipSource struct {
-	vod.ClipSource
+	clip.Source
 	live  bool   // a session that may still grow
 	asset string // "" = it is a session
 }
@@ -277,7 +293,7 @@ func (c *Clips) openRecording(ctx context.Context, sessionID string) (s clipSour
 // Cut handles store.JobClip and store.JobLiveClip. It can be repeated: the clip exists when its task is complete.
 func (c *Clips) Cut(ctx context.Context, job store.Job) error {
 	taskID, _, _ := strings.Cut(job.Ref, "/")
-	t, err := c.start(ctx, job, taskID)
+	t, err := c.start(ctx, job, taskID, func(*store.Tx) (float64, error) { return 0, nil })
 	if err == nil {
 		err = c.cut(ctx, job, t)
 	}
@@ -285,56 +301,12 @@ func (c *Clips) Cut(ctx context.Context, job store.Job) error {
 		return nil
 	}
 	if wait, ok := errors.AsType[waiting](err); ok {
-		if err := c.advance(ctx, taskID, wait.step, 0); err != nil {
+		if err := c.note(ctx, taskID, wait.step, 0, new(told)); err != nil {
 			return err
 		}
 		return store.Later(wait.after)
 	}
-	return failed(ctx, err, func(ctx context.Context) error { return c.fail(ctx, job, taskID, err) })
-}
-
-func (c *Clips) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
-	return jobTx(ctx, c.Store, c.Base, job, do)
-}
-
-// start marks a task as running.
-func (c *Clips) start(ctx context.Context, job store.Job, taskID string) (t weir.Task, err error) {
-	deleted := false
-	err = c.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		first := false
-		t, err = tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
-			first = t.Status.Phase == weir.TaskWaiting
-			if !t.Start(0, events.Now) {
-				return errNothingToDo
-			}
-			return nil
-		})
-		if weir.IsNotFound(err) {
-			return errNothingToDo
-		}
-		if err != nil {
-			return err
-		}
-		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-			deleted = a.Deleted
-			a.Process(*t.Status.Progress, events.Now)
-			return nil
-		})
-		if err != nil && !weir.IsNotFound(err) {
-			return err
-		}
-		if deleted = deleted || err != nil; first {
-			events.Task(weir.TaskUpdated, t)
-			if !deleted {
-				events.Asset(weir.AssetUpdated, a)
-			}
-		}
-		return nil
-	})
-	if err == nil && deleted {
-		err = weir.Errorf(weir.Gone, messageDeleted)
-	}
-	return t, err
+	return c.outcome(ctx, job, taskID, err)
 }
 
 const (
@@ -389,8 +361,12 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	began := time.Now()
-	result, err := c.Engine.Clip(ctx, source.ClipSource, vod.ClipOptions{
-		Prefix: assetFolder(t.OutputAssetID), Start: start, End: end, Dir: dir, Progress: c.progress(ctx, t.ID),
+	var result clip.Result
+	err = c.reporting(ctx, t.ID, func(report func(share float64)) (err error) {
+		result, err = clip.Cut(ctx, c.Engine, source.Source, clip.Options{
+			Prefix: assetFolder(t.OutputAssetID), Start: start, End: end, Dir: dir, Progress: report,
+		})
+		return err
 	})
 	if weir.IsNotFound(err) {
 		return weir.Wrap(weir.Gone, err, "there is no frame to cut: what the clip is cut from was deleted, is no longer kept, or has a gap there")
@@ -419,7 +395,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 }
 
 // sign signs a clip. What it was cut from is its ingredient, with the manifest of that if it is signed.
-func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *vod.ClipResult) (*media.Signature, error) {
+func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *clip.Result) (*media.Signature, error) {
 	a, err := c.Store.Asset(ctx, t.OutputAssetID)
 	if err != nil {
 		return nil, ownError{err}
@@ -428,16 +404,16 @@ func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start,
 	if err != nil {
 		return nil, err
 	}
-	of := vod.Subject{Asset: a, Source: from}
+	of := publish.Subject{Asset: a, Source: from}
 	if result.Encoded == 0 { // a clip with encoded edges is not a copy
-		of.Copied = vod.RecordedTracks
+		of.Copied = publish.RecordedTracks
 	}
 	return signRecording(ctx, c.Media, c.Signer, &result.Recording, of)
 }
 
 // ingredient describes what a clip is cut from. The segments of a signed source that are in the clip are
 // verified.
-func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*vod.Ingredient, error) {
+func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*publish.Ingredient, error) {
 	if source.asset == "" {
 		session, err := c.Store.Session(ctx, p.SessionID)
 		if err != nil {
@@ -447,13 +423,13 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 		if err != nil {
 			return nil, ownError{err}
 		}
-		return &vod.Ingredient{Title: stream.Name}, nil
+		return &publish.Ingredient{Title: stream.Name}, nil
 	}
 	a, err := c.Store.Asset(ctx, source.asset)
 	if err != nil {
 		return nil, ownError{err}
 	}
-	from, prefix := &vod.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
+	from, prefix := &publish.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
 		return nil, err
@@ -501,89 +477,28 @@ func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept med
 	})
 }
 
-// progress returns a function that writes the progress of a clip, at most once in progressEvery.
-func (c *Clips) progress(ctx context.Context, taskID string) func(share float64) {
-	var last atomic.Int64
-	return func(share float64) {
-		now := time.Now().UnixMilli()
-		if before := last.Load(); now-before < progressEvery.Milliseconds() || !last.CompareAndSwap(before, now) {
-			return
-		}
-		if err := c.advance(ctx, taskID, stepCutting, share); err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "progress of a clip could not be written", "task", taskID, "err", err)
-		}
+// reporting calls do, and writes the progress that it reports meanwhile.
+func (c *Clips) reporting(ctx context.Context, taskID string, do func(report func(share float64)) error) error {
+	var shares progress
+	var last told
+	write := func(_ context.Context, taskID string, p *taskProgress) error {
+		return c.note(ctx, taskID, p.step, p.published, &last)
 	}
+	until, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { shares.report(until, c.Log, write) })
+	defer running.Wait()
+	defer stop()
+	return do(func(share float64) {
+		shares.note(taskID, func(p *taskProgress) { p.step, p.published = stepCutting, share })
+	})
 }
 
-// advance writes the progress of a clip.
-func (c *Clips) advance(ctx context.Context, taskID, step string, share float64) error {
-	err := c.Store.Tx(ctx, func(tx *store.Tx) error {
-		events := weir.NewEventBatch(c.Base, time.Now())
-		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
-			if !t.Advance(step, share, time.Time{}, events.Now) {
-				return errNothingToDo
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		events.Task(weir.TaskUpdated, t)
-		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(*t.Status.Progress, events.Now); return nil })
-		if err != nil {
-			return err
-		}
-		events.Asset(weir.AssetUpdated, a)
-		return tx.EmitBatch(ctx, events)
-	})
-	if errors.Is(err, errNothingToDo) || weir.IsNotFound(err) {
+// note writes how far a clip is; last is what events told.
+func (c *Clips) note(ctx context.Context, taskID, step string, share float64, last *told) error {
+	now := reached{step: step, share: share, told: *last}
+	return c.advance(ctx, taskID, func(*store.Tx, time.Time) (reached, error) { return now, nil }, func(_ *store.Tx, told told) error {
+		*last = told
 		return nil
-	}
-	return err
-}
-
-// clipBackoff are the delays before the retries of a clip. They are short, because somebody waits for it.
-var clipBackoff = [...]time.Duration{2 * time.Second, 10 * time.Second}
-
-// fail ends the task of a clip, or delays it for another attempt if that may help.
-func (c *Clips) fail(ctx context.Context, job store.Job, taskID string, failure error) error {
-	text := message(failure)
-	var again error
-	err := c.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		again = nil
-		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
-			if t.Status.Phase != weir.TaskRunning {
-				return errNothingToDo // it was cancelled
-			}
-			if weir.Retriable(failure) {
-				if retry, ok := t.Again(text, events.Now); ok {
-					again = store.Later(clipBackoff[min(retry, len(clipBackoff))-1])
-					return nil
-				}
-			}
-			t.Fail(text, events.Now)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		events.Task(weir.TaskUpdated, t)
-		if again != nil {
-			return nil
-		}
-		events.Task(weir.TaskFailedEvent, t)
-		return tx.FailAsset(ctx, t.OutputAssetID, text, events)
 	})
-	switch {
-	case errors.Is(err, errNothingToDo):
-		return nil
-	case err != nil:
-		return err
-	case again != nil:
-		c.Log.WarnContext(ctx, "clip will be tried again", "task", taskID, "err", failure)
-		return again
-	}
-	c.failed.Add(1)
-	c.Log.InfoContext(ctx, "clip failed", "task", taskID, "err", failure)
-	return nil
 }

@@ -30,7 +30,10 @@ type cutter struct {
 }
 
 // onAirs is the session on air; nil = there is none.
-type onAirs struct{ atomic.Pointer[worktest.Live] }
+type onAirs struct {
+	atomic.Pointer[worktest.Live]
+	failures atomic.Int32 // how often its tracks can't be read
+}
 
 func (o *onAirs) Ranges(id string) ([]weir.ClipRange, error) {
 	if l := o.Load(); l != nil {
@@ -40,6 +43,9 @@ func (o *onAirs) Ranges(id string) ([]weir.ClipRange, error) {
 }
 
 func (o *onAirs) Tracks(id string) ([]*media.Track, bool, error) {
+	if o.failures.Add(-1) >= 0 {
+		return nil, false, weir.Errorf(weir.Upstream, "the disk has a bad day")
+	}
 	if l := o.Load(); l != nil {
 		return l.Tracks(id)
 	}
@@ -55,14 +61,15 @@ func (o *onAirs) Await(ctx context.Context, id string, until time.Time) error {
 
 func newCutter(t *testing.T, h *fixture) *cutter {
 	t.Helper()
-	c := &cutter{asked: make(chan string, 10), clips: &Clips{}, onAirs: &onAirs{}}
+	c := &cutter{asked: make(chan string, 10), onAirs: &onAirs{}}
 	c.studio = newStudioWith(t, h, func(o *Options) {
-		c.clips.Store, c.clips.Media, c.clips.Engine, c.clips.Dir, c.clips.Base, c.clips.Log = o.Store, o.Media, o.Engine, o.Dir, o.Base, o.Log
-		c.clips.OnAir, c.clips.Signer = c.onAirs, o.Signer
-		c.clips.Ask = func(_ context.Context, node, sessionID string) ([]weir.ClipRange, error) {
-			c.asked <- node + "/" + sessionID
-			return []weir.ClipRange{{Start: 1, End: 2}}, nil
-		}
+		c.clips = NewClips(ClipOptions{
+			Store: o.Store, Media: o.Media, Engine: o.Engine, Dir: o.Dir, Base: o.Base, Log: o.Log, OnAir: c.onAirs, Signer: o.Signer,
+			Ask: func(_ context.Context, node, sessionID string) ([]weir.ClipRange, error) {
+				c.asked <- node + "/" + sessionID
+				return []weir.ClipRange{{Start: 1, End: 2}}, nil
+			},
+		})
 		o.Others[store.JobClip], o.Others[store.JobLiveClip] = c.clips.Cut, c.clips.Cut
 	})
 	return c
@@ -352,6 +359,61 @@ func TestClipFails(t *testing.T) {
 		t.Errorf("status %+v", after.Status)
 	}
 	eventually(t, "four clips that count as failed", func() bool { return c.clips.Stats().Failed == 4 })
+}
+
+// A failure that may not recur is no reason to give up, at first.
+func TestClipIsTriedAgain(t *testing.T) {
+	h := newFixture(t)
+	c := newCutter(t, h)
+	c.clips.backoff = []time.Duration{0}
+	_, session, _ := c.onAir(t)
+	l := worktest.NewLive(t, filepath.Join(c.dir, session.ID), time.Now().Add(-9*time.Second))
+	c.onAirs.Store(l)
+	l.Send(4 * time.Second)
+	for _, tt := range []struct {
+		failures int32
+		phase    weir.TaskPhase
+		retried  int64
+	}{
+		{1, weir.TaskCompleted, 1},
+		{3, weir.TaskFailed, 2},
+	} {
+		before := c.clips.retried.Load()
+		c.onAirs.failures.Store(tt.failures)
+		task := c.clip(t, weir.ClipParams{SessionID: session.ID}, l.Wall(0), l.Wall(3*time.Second))
+		task = c.until(t, task.ID, func(t weir.Task) bool { return t.Done() })
+		if got := c.clips.retried.Load() - before; task.Status.Phase != tt.phase || got != tt.retried {
+			t.Errorf("after %d failures the task is %+v, tried again %d times", tt.failures, task.Status, got)
+		}
+	}
+}
+
+// Events tell of the first progress, and then of each twentieth.
+func TestProgressOfClip(t *testing.T) {
+	h := newFixture(t)
+	c := newCutter(t, h)
+	_, session, _ := c.onAir(t)
+	c.onAirs.Store(worktest.NewLive(t, t.TempDir(), time.Now()))
+	end := float64(time.Now().Add(time.Hour).UnixMilli())
+	task := c.clip(t, weir.ClipParams{SessionID: session.ID}, end-1000, end)
+	c.until(t, task.ID, func(t weir.Task) bool { return t.Status.Step == stepEnd })
+	var last told
+	before := len(c.events(t, c.caller, "task/"+task.ID))
+	for _, tt := range []struct {
+		share  float64
+		events int
+	}{{0.01, 1}, {0.02, 1}, {0.05, 1}, {0.07, 2}, {0.5, 3}} {
+		if err := c.clips.note(t.Context(), task.ID, stepCutting, tt.share, &last); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Store.Task(t.Context(), task.ID)
+		if err != nil || *got.Status.Progress != tt.share || got.Status.Step != stepCutting {
+			t.Errorf("at %g the task is %+v, error %v", tt.share, got.Status, err)
+		}
+		if n := len(c.events(t, c.caller, "task/"+task.ID)) - before; n != tt.events {
+			t.Errorf("at %g there are %d events, want %d", tt.share, n, tt.events)
+		}
+	}
 }
 
 // Many clips at once are all done, each once; those that wait keep no slot from the others.

@@ -53,7 +53,7 @@ func TestHostileMedia(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
 	film := func(name string, args ...string) []byte {
-		return made(t, func() ([]byte, error) { return clip(name, args...) })
+		return made(t, func() ([]byte, error) { return film(name, args...) })
 	}
 	sine := []string{"-f", "lavfi", "-i", "sine=d=2:r=48000"}
 	image := film("large.gif", "-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=1")
@@ -172,7 +172,7 @@ func TestDamagedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
 	data := bytes.Clone(made(t, func() ([]byte, error) {
-		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3", "-c:v", "mpeg4", "-q:v", "2")
+		return film("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3", "-c:v", "mpeg4", "-q:v", "2")
 	}))
 	for quarter := 1; quarter < 4; quarter++ {
 		copy(data[quarter*len(data)/4:], bytes.Repeat([]byte{0xa5}, 100))

@@ -3,7 +3,9 @@ package work
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/store"
@@ -15,10 +17,22 @@ type ownError struct{ error }
 
 func (e ownError) Unwrap() error { return e.error }
 
-// jobTx runs a transaction of a job, and emits its events. base is that of the URLs in events.
-func jobTx(ctx context.Context, s *store.Store, base string, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
-	err := s.JobTx(ctx, job, func(tx *store.Tx) error {
-		events := weir.NewEventBatch(base, time.Now())
+// tasks is what jobs do with the tasks that they are for, of whatever type: it starts them, writes their
+// progress, and ends them or has them tried again.
+type tasks struct {
+	store   *store.Store
+	base    string // of the URLs in events
+	log     *slog.Logger
+	backoff []time.Duration // delays before the retries of a task
+	keepJob bool            // a task that is tried again keeps its job; else it is admitted again
+
+	completed, failed, retried atomic.Int64
+}
+
+// tx runs a transaction of a job, and emits its events.
+func (s *tasks) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
+	err := s.store.JobTx(ctx, job, func(tx *store.Tx) error {
+		events := weir.NewEventBatch(s.base, time.Now())
 		if err := do(tx, events); err != nil {
 			return err
 		}
@@ -30,14 +44,58 @@ func jobTx(ctx context.Context, s *store.Store, base string, job store.Job, do f
 	return nil
 }
 
-func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
-	return jobTx(ctx, w.Store, w.Base, job, do)
+// start marks the task of a job as running. done returns the progress of earlier attempts.
+func (s *tasks) start(ctx context.Context, job store.Job, taskID string, done func(*store.Tx) (float64, error)) (t weir.Task, err error) {
+	deleted := false
+	err = s.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
+		first := false
+		t, err = tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
+			first = t.Status.Phase == weir.TaskWaiting
+			share, err := done(tx)
+			if err != nil {
+				return err
+			}
+			if !t.Start(share, events.Now) {
+				return errNothingToDo
+			}
+			return nil
+		})
+		if err != nil {
+			if weir.KindOf(err) == weir.NotFound {
+				return errNothingToDo
+			}
+			return err
+		}
+		if first {
+			events.Task(weir.TaskUpdated, t)
+		}
+		if t.OutputAssetID == "" {
+			return processStorage(ctx, tx, events, t, first)
+		}
+		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
+			deleted = a.Deleted
+			a.Process(*t.Status.Progress, events.Now)
+			return nil
+		})
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+		deleted = deleted || err != nil
+		if first && !deleted && !t.Extends() {
+			events.Asset(weir.AssetUpdated, a)
+		}
+		return nil
+	})
+	if err == nil && deleted {
+		err = weir.Errorf(weir.Gone, messageDeleted)
+	}
+	return t, err
 }
 
-// failed handles the error of a job. It calls fail, with a context that has time left, if the task is to blame;
-// otherwise it returns the error, and the job is done again.
-func failed(ctx context.Context, err error, fail func(context.Context) error) error {
-	if _, own := errors.AsType[ownError](err); own {
+// outcome handles the error of a job of a task, nil = none. If the task is to blame, it fails or is tried
+// again; otherwise outcome returns the error, and the job is done again.
+func (s *tasks) outcome(ctx context.Context, job store.Job, taskID string, err error) error {
+	if _, own := errors.AsType[ownError](err); own || err == nil {
 		return err
 	}
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -46,7 +104,7 @@ func failed(ctx context.Context, err error, fail func(context.Context) error) er
 	// The timeout of the job may have ended its context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return fail(ctx)
+	return s.fail(ctx, job, taskID, err)
 }
 
 // counted returns the handler of a job of a task. An error fails the task, or delays it for another
@@ -56,11 +114,7 @@ func (w *Work) counted(do func(ctx context.Context, job store.Job) error) store.
 		taskID, _, _ := strings.Cut(job.Ref, "/")
 		leave := w.local.enter(taskID)
 		defer leave()
-		err := do(ctx, job)
-		if err == nil {
-			return nil
-		}
-		return failed(ctx, err, func(ctx context.Context) error { return w.fail(ctx, job, taskID, err) })
+		return w.outcome(ctx, job, taskID, do(ctx, job))
 	}
 }
 
@@ -84,21 +138,21 @@ func message(err error) string {
 }
 
 // fail ends a task, or delays it for another attempt if that may help.
-func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure error) error {
+func (s *tasks) fail(ctx context.Context, job store.Job, taskID string, failure error) error {
 	text := message(failure)
 	var ended bool
 	var delay time.Duration
-	err := w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
+	err := s.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
 		ended, delay = false, 0
 		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskRunning {
 				return errNothingToDo // another piece failed first, or the task was cancelled
 			}
 			// If a piece misses files of its task, the next attempt makes them again (see resume).
-			lost := job.Kind != store.JobTask && weir.KindOf(failure) == weir.NotFound
+			lost := (job.Kind == store.JobPiece || job.Kind == store.JobPublish) && weir.KindOf(failure) == weir.NotFound
 			if weir.Retriable(failure) || lost {
 				if retry, ok := t.Again(text, events.Now); ok {
-					delay = w.Backoff[min(retry, len(w.Backoff))-1]
+					delay = s.backoff[min(retry, len(s.backoff))-1]
 					return nil
 				}
 			}
@@ -110,6 +164,9 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 			return err
 		}
 		events.Task(weir.TaskUpdated, t)
+		if !ended && s.keepJob {
+			return nil
+		}
 		if !ended {
 			return tx.DelayTask(ctx, taskID, events.Now.Add(delay))
 		}
@@ -122,11 +179,14 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 	case err != nil:
 		return err
 	case ended:
-		w.failed.Add(1)
-		w.Log.InfoContext(ctx, "task failed", "task", taskID, "job", job.Kind, "err", failure)
-	default:
-		w.retried.Add(1)
-		w.Log.WarnContext(ctx, "task will be tried again", "task", taskID, "job", job.Kind, "delay", delay, "err", failure)
+		s.failed.Add(1)
+		s.log.InfoContext(ctx, "task failed", "task", taskID, "job", job.Kind, "err", failure)
+		return nil
+	}
+	s.retried.Add(1)
+	s.log.WarnContext(ctx, "task will be tried again", "task", taskID, "job", job.Kind, "delay", delay, "err", failure)
+	if s.keepJob {
+		return store.Later(delay)
 	}
 	return nil
 }

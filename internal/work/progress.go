@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -70,7 +71,8 @@ func (p *progress) take() map[string]*taskProgress {
 	return tasks
 }
 
-func (w *Work) reportProgress(ctx context.Context) {
+// report writes the progress once a second, until ctx ends.
+func (p *progress) report(ctx context.Context, log *slog.Logger, write func(ctx context.Context, taskID string, p *taskProgress) error) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	for {
@@ -79,79 +81,108 @@ func (w *Work) reportProgress(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for taskID, p := range w.progress.take() {
-			if err := w.writeProgress(ctx, taskID, p); err != nil && ctx.Err() == nil {
-				w.Log.WarnContext(ctx, "progress of a task could not be written", "task", taskID, "err", err)
+		for taskID, changed := range p.take() {
+			if err := write(ctx, taskID, changed); err != nil && ctx.Err() == nil {
+				log.WarnContext(ctx, "progress of a task could not be written", "task", taskID, "err", err)
 			}
 		}
 	}
 }
 
+// writeProgress writes the progress of a task that has a store.Work.
 func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress) error {
-	err := w.Store.Tx(ctx, func(tx *store.Tx) error {
-		events := weir.NewEventBatch(w.Base, time.Now())
-		var state store.Work
-		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) (err error) {
+	reach := func(tx *store.Tx, now time.Time) (reached, error) {
+		state, err := tx.UpdateWork(ctx, taskID, func(s *store.Work) {
+			s.Imported = max(s.Imported, (shareFetch*p.fetched+sharePrepare*p.prepared)/(shareFetch+sharePrepare))
+			s.Published = max(s.Published, p.published)
+		})
+		if err != nil {
+			return reached{}, err
+		}
+		for name, share := range p.pieces {
+			if err := tx.PieceProgress(ctx, taskID, name, share); err != nil {
+				return reached{}, err
+			}
+		}
+		encoded, err := tx.EncodedShare(ctx, taskID)
+		told := told{state.ReportedAt.Time(), state.Reported}
+		return reached{p.step, overall(state, encoded), eta(state, encoded, now), told}, err
+	}
+	return w.advance(ctx, taskID, reach, func(tx *store.Tx, now told) error {
+		_, err := tx.UpdateWork(ctx, taskID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(now.at), now.share })
+		return err
+	})
+}
+
+// told is the progress that events told last.
+type told struct {
+	at    time.Time
+	share float64
+}
+
+// reached is how far a task is.
+type reached struct {
+	step  string
+	share float64
+	eta   time.Time // zero = not known
+	told  told
+}
+
+// advance writes the progress of a running task and of its asset, and emits events of both if enough has
+// changed; then it calls note. Nothing happens if the task or its asset is gone.
+func (s *tasks) advance(ctx context.Context, taskID string, reach func(tx *store.Tx, now time.Time) (reached, error), note func(*store.Tx, told) error) error {
+	err := s.store.Tx(ctx, func(tx *store.Tx) error {
+		events := weir.NewEventBatch(s.base, time.Now())
+		var before told
+		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskRunning {
 				return errNothingToDo
 			}
-			if state, err = tx.UpdateWork(ctx, taskID, func(s *store.Work) {
-				s.Imported = max(s.Imported, (shareFetch*p.fetched+sharePrepare*p.prepared)/(shareFetch+sharePrepare))
-				s.Published = max(s.Published, p.published)
-			}); err != nil {
-				return err
-			}
-			for name, share := range p.pieces {
-				if err := tx.PieceProgress(ctx, taskID, name, share); err != nil {
-					return err
-				}
-			}
-			encoded, err := tx.EncodedShare(ctx, taskID)
+			r, err := reach(tx, events.Now)
 			if err != nil {
 				return err
 			}
-			if !t.Advance(p.step, overall(state, encoded), eta(state, encoded, events.Now), events.Now) {
+			if !t.Advance(r.step, r.share, r.eta, events.Now) {
 				return errNothingToDo
 			}
+			before = r.told
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		return w.writeAssetProgress(ctx, tx, events, t, state)
+		share := *t.Status.Progress
+		emits := events.Now.Sub(before.at) >= eventEvery || share-before.share >= eventStep
+		if emits {
+			events.Task(weir.TaskUpdated, t)
+			if err := note(tx, told{events.Now, share}); err != nil {
+				return err
+			}
+		}
+		if err := processAsset(ctx, tx, events, t, emits); err != nil {
+			return err
+		}
+		return tx.EmitBatch(ctx, events)
 	})
-	if errors.Is(err, errNothingToDo) {
+	if errors.Is(err, errNothingToDo) || weir.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// writeAssetProgress writes the progress of a task to its asset, and emits events of both if enough
-// has changed.
-func (w *Work) writeAssetProgress(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, state store.Work) error {
-	share := *t.Status.Progress
-	emits := events.Now.Sub(state.ReportedAt.Time()) >= eventEvery || share-state.Reported >= eventStep
-	if emits {
-		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(events.Now), share }); err != nil {
-			return err
-		}
-		events.Task(weir.TaskUpdated, t)
-	}
-	if t.OutputAssetID != "" && !t.Extends() {
-		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(share, events.Now); return nil })
-		if err != nil {
-			return err
-		}
-		if emits {
-			events.Asset(weir.AssetUpdated, a)
-		}
-	}
+// processAsset shows the progress of a task on the asset that it makes or copies.
+func processAsset(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, emits bool) error {
 	if t.OutputAssetID == "" {
-		if err := processStorage(ctx, tx, events, t, emits); err != nil {
-			return err
-		}
+		return processStorage(ctx, tx, events, t, emits)
 	}
-	return tx.EmitBatch(ctx, events)
+	if t.Extends() {
+		return nil
+	}
+	a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(*t.Status.Progress, events.Now); return nil })
+	if err == nil && emits {
+		events.Asset(weir.AssetUpdated, a)
+	}
+	return err
 }
 
 // overall returns the progress of a task: fetching and splitting, its pieces, and publishing.

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -18,9 +19,9 @@ import (
 
 // published is the state of the publishing of a task.
 type published struct {
-	Asset     *vod.AssetState   `json:"asset,omitempty"` // in weir's own storage
-	Files     *vod.PublishState `json:"files,omitempty"` // in the caller's storage
-	RequestID string            `json:"requestId,omitempty"`
+	Asset     *publish.AssetState `json:"asset,omitempty"` // in weir's own storage
+	Files     *publish.State      `json:"files,omitempty"` // in the caller's storage
+	RequestID string              `json:"requestId,omitempty"`
 }
 
 // publication is a job that publishes.
@@ -32,7 +33,7 @@ type publication struct {
 	plan  vod.Plan
 	done  published
 
-	video, audio []vod.Stream
+	video, audio []publish.Stream
 	warnings     []string // about the source
 }
 
@@ -166,19 +167,21 @@ func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *w
 
 // publishFiles writes the outputs of a transcode task to the caller's storage.
 func (p *publication) publishFiles(ctx context.Context) error {
-	pub, done, err := p.publisher(ctx, p.state, p.task, weir.ObjectStore{})
+	outputs, done, err := p.outputs(ctx, p.state, p.task, weir.ObjectStore{})
 	if err != nil {
 		return notSaved(err)
 	}
 	defer done()
-	up, onIPFS := pub.Dest.(*upload)
-	if err := p.put(ctx, pub); err != nil {
+	up, onIPFS := outputs.Dest.(*upload)
+	if err := p.put(ctx, outputs); err != nil {
 		return err
 	}
 	if !p.finished() {
 		return p.end(ctx, nil)
 	}
-	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
+	output := p.plan.Source.Describe()
+	output.RequestID = p.done.RequestID
+	outputs.Describe(&output, p.done.Files, p.video, p.audio)
 	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
@@ -197,21 +200,21 @@ func (p *publication) publishFiles(ctx context.Context) error {
 }
 
 // put publishes what is new, and saves the state.
-func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
+func (p *publication) put(ctx context.Context, outputs *publish.Outputs) error {
 	if p.done.Files == nil {
-		p.done.Files, p.done.RequestID = &vod.PublishState{}, vod.NewRequestID()
+		p.done.Files, p.done.RequestID = &publish.State{}, publish.NewRequestID()
 	}
 	save := func(ctx context.Context) error {
 		return p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) })
 	}
-	pub.Save = func(ctx context.Context, state *vod.PublishState) error {
+	outputs.Save = func(ctx context.Context, state *publish.State) error {
 		p.done.Files = state
 		return save(ctx)
 	}
-	if up, ok := pub.Dest.(*upload); ok { // sealing takes long, and deletes what is staged
+	if up, ok := outputs.Dest.(*upload); ok { // sealing takes long, and deletes what is staged
 		up.saved = save
 	}
-	err := pub.Publish(ctx, p.done.Files, p.video, p.audio)
+	err := outputs.Publish(ctx, p.done.Files, p.video, p.audio)
 	if err == nil && p.finished() && !p.done.Files.Finished {
 		err = errors.New("everything is done and not everything is published")
 	}
@@ -234,12 +237,12 @@ func notSaved(err error) error {
 	return weir.Wrap(e.Kind, e.Err, "error saving file to storage: %s", strings.Join(e.Messages, "; "))
 }
 
-// publisher returns the publisher for the outputs of a task, or of an asset with an object store.
-// The function that it returns closes the storage.
-func (w *Work) publisher(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (*vod.Publisher, func(), error) {
-	outputs := weir.TranscodeOutputs{}
+// outputs returns the outputs of a task, or of an asset with an object store. The function that it
+// returns closes the storage.
+func (w *Work) outputs(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (*publish.Outputs, func(), error) {
+	formats := weir.TranscodeOutputs{}
 	if p := t.Params.Transcode; p != nil {
-		outputs = p.Outputs
+		formats = p.Outputs
 	}
 	dest, err := w.destination(ctx, state, t, o)
 	if err != nil {
@@ -255,18 +258,18 @@ func (w *Work) publisher(ctx context.Context, state store.Work, t weir.Task, o w
 			return nil, nil, err
 		}
 	}
-	pub := &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	outputs := &publish.Outputs{Store: w.Media, Dest: dest, Formats: formats, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
 	if t.Params.Transcode != nil && t.Params.Transcode.C2PA {
-		if pub.Sign, err = w.signing(state, t); err != nil {
+		if outputs.Sign, err = w.signing(state, t); err != nil {
 			_ = dest.Close()
 			return nil, nil, err
 		}
 	}
-	return pub, func() { _ = dest.Close() }, nil
+	return outputs, func() { _ = dest.Close() }, nil
 }
 
 // signing returns what signs the outputs of a task.
-func (w *Work) signing(state store.Work, t weir.Task) (*vod.Signing, error) {
+func (w *Work) signing(state store.Work, t weir.Task) (*publish.Signing, error) {
 	if w.Signer == nil {
 		return nil, weir.Errorf(weir.Unavailable, "c2pa: this server has no key to sign with")
 	}
@@ -276,7 +279,7 @@ func (w *Work) signing(state store.Work, t weir.Task) (*vod.Signing, error) {
 			return nil, err
 		}
 	}
-	from := vod.Origin{Name: vod.SourceName(t.Params.Transcode.Input.URL), SHA256: o.SHA256, Manifest: o.Manifest}
+	from := publish.Origin{Name: publish.SourceName(t.Params.Transcode.Input.URL), SHA256: o.SHA256, Manifest: o.Manifest}
 	if c := t.Params.Transcode.CreatorID; c != nil {
 		from.CreatorID = c.Value
 	}
@@ -323,16 +326,16 @@ func (p *publication) asset(ctx context.Context) (weir.Asset, error) {
 // publishAsset publishes what is done of an asset for viewers.
 func (p *publication) publishAsset(ctx context.Context) error {
 	if p.done.Asset == nil {
-		p.done.Asset = &vod.AssetState{}
+		p.done.Asset = &publish.AssetState{}
 	}
-	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	playable := &publish.Asset{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
 	if p.task.Params.Upload.C2PA {
-		pub.Sign = p.sign
+		playable.Sign = p.sign
 	}
-	if err := pub.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
+	if err := playable.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
 		return err
 	}
-	signature, err := media.LoadSignature(ctx, p.Media, pub.Prefix, p.done.Asset.Presentation)
+	signature, err := media.LoadSignature(ctx, p.Media, playable.Prefix, p.done.Asset.Presentation)
 	if err != nil {
 		return err
 	}
@@ -382,8 +385,8 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 		return err
 	}
 	o := p.origin()
-	_, err = p.Signer.Present(ctx, p.Media, assetFolder(asset.ID), shown, vod.Subject{
-		Asset: asset, Source: p.plan.Ingredient(asset.Name, o.Manifest), Copied: p.plan.Copied(), SHA256: o.SHA256,
+	_, err = p.Signer.Present(ctx, p.Media, assetFolder(asset.ID), shown, publish.Subject{
+		Asset: asset, Source: publish.NewIngredient(asset.Name, p.plan.Source.Probe.Format, o.Manifest), Copied: p.plan.Copied(), SHA256: o.SHA256,
 	})
 	return err
 }
@@ -492,7 +495,7 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 			if s.Name == "low-bitrate" && len(p.video) > 1 {
 				continue
 			}
-			size, err := vod.MP4Size(s, p.audio)
+			size, err := publish.MP4Size(s, p.audio)
 			if err != nil {
 				return nil, err
 			}
@@ -506,7 +509,7 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 }
 
 // mp4File returns the entry of a rendition's MP4 file in the list of files.
-func (p *publication) mp4File(s vod.Stream, size int64) weir.File {
+func (p *publication) mp4File(s publish.Stream, size int64) weir.File {
 	f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
 	if p.plan.Source.Duration > 0 {
 		f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
@@ -527,18 +530,18 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 	if err != nil || o.Deleted || o.Disabled {
 		return "", weir.Errorf(weir.Invalid, "error saving file to storage: the object store of the asset was deleted or disabled")
 	}
-	pub, done, err := p.publisher(ctx, p.state, p.task, o)
+	outputs, done, err := p.outputs(ctx, p.state, p.task, o)
 	if err != nil {
 		return "", err
 	}
 	defer done()
 	if a.Sign {
 		o := p.origin()
-		from := vod.Origin{Name: a.Name, SHA256: o.SHA256, CreatorID: a.CreatorID.String(), Manifest: o.Manifest}
-		pub.Sign = p.Signer.Transcode(from, time.Now())
+		from := publish.Origin{Name: a.Name, SHA256: o.SHA256, CreatorID: a.CreatorID.String(), Manifest: o.Manifest}
+		outputs.Sign = p.Signer.Transcode(from, time.Now())
 	}
-	pub.Outputs = assetOutputs(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
-	if err := p.put(ctx, pub); err != nil {
+	outputs.Formats = assetFormats(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
+	if err := p.put(ctx, outputs); err != nil {
 		return "", err
 	}
 	if o.PublicURL == "" {
@@ -547,11 +550,11 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 	return strings.TrimSuffix(o.PublicURL, "/") + "/" + a.PlaybackID + "/index.m3u8", nil
 }
 
-// assetOutputs returns the outputs for an asset's object store.
-func assetOutputs(a weir.Asset, mp4 bool) weir.TranscodeOutputs {
-	outputs := weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/" + a.PlaybackID}}
+// assetFormats returns the formats for an asset's object store.
+func assetFormats(a weir.Asset, mp4 bool) weir.TranscodeOutputs {
+	formats := weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/" + a.PlaybackID}}
 	if mp4 {
-		outputs.MP4 = &weir.PathParam{Path: "/" + a.PlaybackID}
+		formats.MP4 = &weir.PathParam{Path: "/" + a.PlaybackID}
 	}
-	return outputs
+	return formats
 }

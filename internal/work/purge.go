@@ -180,15 +180,15 @@ func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 			return err
 		}
 	}
-	pub, closeDest, err := w.publisher(ctx, state, t, o)
+	outputs, closeDest, err := w.outputs(ctx, state, t, o)
 	if err != nil {
 		return err
 	}
 	defer closeDest()
 	if t.OutputAssetID != "" {
-		pub.Outputs = assetOutputs(a, true)
+		outputs.Formats = assetFormats(a, true)
 	}
-	return pub.Abort(ctx, done.Files)
+	return outputs.Abort(ctx, done.Files)
 }
 
 // outside returns an error of a caller's storage for another attempt, or logs it after the last

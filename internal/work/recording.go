@@ -9,8 +9,8 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
-	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -26,7 +26,7 @@ type Recordings struct {
 	// Period returns the path of the files of an earlier period of a session, maybe of another
 	// node, or an error of kind NotFound if there are none.
 	Period func(ctx context.Context, session weir.Session, period int) (string, error)
-	Signer *vod.Signer
+	Signer *publish.Signer
 	Base   string // of the URLs in events
 	Log    *slog.Logger
 }
@@ -98,7 +98,7 @@ func (r *Recordings) sign(ctx context.Context, session weir.Session, kept *media
 	if err != nil {
 		return nil, err
 	}
-	return signRecording(ctx, r.Media, r.Signer, kept, vod.Subject{Asset: weir.NewRecording(&session, &stream, time.Now()), Copied: vod.RecordedTracks})
+	return signRecording(ctx, r.Media, r.Signer, kept, publish.Subject{Asset: weir.NewRecording(&session, &stream, time.Now()), Copied: publish.RecordedTracks})
 }
 
 // present sets the properties of a recording on an asset.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
-	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -79,15 +79,15 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(asset.ID)}
+	playable := &publish.Asset{Store: p.Media, Prefix: assetFolder(asset.ID)}
 	var signature *media.Signature
 	if asset.Sign {
-		pub.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
-			signature, err = p.Signer.Present(ctx, p.Media, pub.Prefix, shown, vod.Subject{Asset: asset, Copied: vod.RecordedTracks})
+		playable.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
+			signature, err = p.Signer.Present(ctx, p.Media, playable.Prefix, shown, publish.Subject{Asset: asset, Copied: publish.RecordedTracks})
 			return err
 		}
 	}
-	shown, err := pub.PublishRecorded(ctx, p.video)
+	shown, err := playable.AddRenditions(ctx, p.video)
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,13 @@ func (p *publication) publishRecording(ctx context.Context) error {
 // recordedFiles returns the list of files of a recording, with the MP4 files of its renditions and
 // its thumbnails.
 func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
-	var audio []vod.Stream
+	var audio []publish.Stream
 	for _, r := range shown.Audio {
 		track, err := media.Open(ctx, p.Media, assetFolder(a.ID)+"/"+r.Dir)
 		if err != nil {
 			return nil, err
 		}
-		audio = append(audio, vod.Stream{Name: r.Name, Index: track.Index()})
+		audio = append(audio, publish.Stream{Name: r.Name, Index: track.Index()})
 	}
 	files := slices.Clone(a.Files)
 	add := func(f weir.File) {
@@ -122,7 +122,7 @@ func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown med
 		if s.Name == media.RecordedVideo || s.Name == "low-bitrate" || !a.StaticMP4 && p.plan.Source.Duration > mp4Until {
 			continue
 		}
-		size, err := vod.MP4Size(s, audio)
+		size, err := publish.MP4Size(s, audio)
 		if weir.KindOf(err) == weir.Invalid {
 			continue // it can't be one MP4 file
 		}

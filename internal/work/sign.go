@@ -6,7 +6,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/media"
-	"weir/internal/vod"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
@@ -16,7 +16,7 @@ func signs(t weir.Task) bool {
 }
 
 // signRecording signs a recording or a clip, and shows its presentation.
-func signRecording(ctx context.Context, store blob.Store, signer *vod.Signer, kept *media.Recording, of vod.Subject) (*media.Signature, error) {
+func signRecording(ctx context.Context, store blob.Store, signer *publish.Signer, kept *media.Recording, of publish.Subject) (*media.Signature, error) {
 	p, prefix := &kept.Presentation, assetFolder(of.Asset.ID)
 	signature, err := signer.Present(ctx, store, prefix, p, of)
 	if err != nil {

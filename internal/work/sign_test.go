@@ -15,8 +15,8 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
-	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -31,10 +31,10 @@ func newSigningFixture(t *testing.T) (*fixture, []byte) {
 }
 
 // newSigner returns who signs in a test, and the root certificate.
-func newSigner(t *testing.T) (*vod.Signer, []byte) {
+func newSigner(t *testing.T) (*publish.Signer, []byte) {
 	t.Helper()
 	signer, root := c2patest.NewSigner(t)
-	return &vod.Signer{C2PA: signer, Version: "1.2"}, root
+	return &publish.Signer{C2PA: signer, Version: "1.2"}, root
 }
 
 func contents(t *testing.T, f *media.File) []byte {

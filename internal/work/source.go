@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 
 	"weir/internal/blob"
+	"weir/internal/publish"
 	"weir/internal/store"
-	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -29,7 +29,7 @@ type origin struct {
 	SHA256 string `json:"sha256"` // of the caller's file, which may be encrypted
 	Kept   bool   `json:"kept"`   // it stays in the asset's folder
 
-	Manifest *vod.SourceManifest `json:"manifest,omitempty"` // of a signed source, if the outputs are signed
+	Manifest *publish.SourceManifest `json:"manifest,omitempty"` // of a signed source, if the outputs are signed
 }
 
 // assetFolder is the storage prefix of an asset.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -34,54 +35,15 @@ func (w *Work) begin(ctx context.Context, job store.Job) error {
 	return w.prepare(ctx, job, t, state)
 }
 
-// start marks a task as running.
+// start marks a task as running, and returns its work.
 func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
-	deleted := false
-	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		first := false
-		t, err = tx.UpdateTask(ctx, job.Ref, func(t *weir.Task) error {
-			first = t.Status.Phase == weir.TaskWaiting
-			if state, err = tx.StartWork(ctx, t.ID); err != nil {
-				return err
-			}
-			encoded, err := tx.EncodedShare(ctx, t.ID)
-			if err != nil {
-				return err
-			}
-			if !t.Start(overall(state, encoded), events.Now) {
-				return errNothingToDo
-			}
-			return nil
-		})
-		if err != nil {
-			if weir.KindOf(err) == weir.NotFound {
-				return errNothingToDo
-			}
-			return err
+	t, err = w.tasks.start(ctx, job, job.Ref, func(tx *store.Tx) (float64, error) {
+		if state, err = tx.StartWork(ctx, job.Ref); err != nil {
+			return 0, err
 		}
-		if first {
-			events.Task(weir.TaskUpdated, t)
-		}
-		if t.OutputAssetID == "" {
-			return processStorage(ctx, tx, events, t, first)
-		}
-		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-			deleted = a.Deleted
-			a.Process(*t.Status.Progress, events.Now)
-			return nil
-		})
-		if err != nil && weir.KindOf(err) != weir.NotFound {
-			return err
-		}
-		deleted = deleted || err != nil
-		if first && !deleted && !t.Extends() {
-			events.Asset(weir.AssetUpdated, a)
-		}
-		return nil
+		encoded, err := tx.EncodedShare(ctx, job.Ref)
+		return overall(state, encoded), err
 	})
-	if err == nil && deleted {
-		err = weir.Errorf(weir.Gone, messageDeleted)
-	}
 	return t, state, err
 }
 
@@ -131,7 +93,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 		return err
 	}
 	if signs(t) && o.Manifest == nil {
-		if o.Manifest, err = vod.ReadManifest(o.File); err != nil {
+		if o.Manifest, err = publish.ReadManifest(o.File); err != nil {
 			return err
 		}
 	}

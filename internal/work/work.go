@@ -17,8 +17,8 @@
 // Assets of sessions (recording.go) and clips (clip.go) are made by one job each, which is not admitted
 // and may run on a node that does no other work.
 //
-// The engine is package vod; this package knows tasks, assets and events. outcome.go handles
-// errors, progress.go reports the progress of tasks.
+// The engine is package vod; this package knows tasks, assets and events. For all of them, also those of
+// clips, outcome.go starts and ends tasks, and progress.go reports their progress.
 package work
 
 import (
@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -52,7 +53,7 @@ type Options struct {
 	IPFS    IPFS
 	Dir     string // of this node, for files of running tasks
 	Base    string // of the URLs in events
-	Signer  *vod.Signer
+	Signer  *publish.Signer
 	MinFree int64 // bytes of disk to keep free; 0 = see blob.FreeSpace
 
 	Slots        int             // pieces that this node does at once; 0 = 1
@@ -69,14 +70,14 @@ type Options struct {
 // Work does tasks.
 type Work struct {
 	Options
+	tasks
 	progress  progress
 	local     local
 	rendering sync.Mutex // held while a segment is in memory
 	stopping  atomic.Bool
 
-	completed, failed, retried atomic.Int64
-	pieces                     atomic.Int64
-	uploads, uploadedBytes     atomic.Int64
+	pieces                 atomic.Int64
+	uploads, uploadedBytes atomic.Int64
 }
 
 // New returns a Work that is ready to run.
@@ -95,7 +96,7 @@ func New(o Options) (*Work, error) {
 	if o.Backoff == nil {
 		o.Backoff = []time.Duration{30 * time.Second, 3 * time.Minute}
 	}
-	return &Work{Options: o}, nil
+	return &Work{Options: o, tasks: tasks{store: o.Store, base: o.Base, log: o.Log, backoff: o.Backoff}}, nil
 }
 
 // Stats are counts since the start.
@@ -132,7 +133,7 @@ func (w *Work) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	running.Go(func() { w.reportProgress(reporting) })
+	running.Go(func() { w.progress.report(reporting, w.Log, w.writeProgress) })
 	running.Go(func() { w.admit(ctx) })
 	running.Go(func() { w.cleanUp(ctx) })
 	// Imports and publications mostly wait, so there are slots for all that can be admitted.

@@ -19,10 +19,10 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
-	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -36,17 +36,17 @@ func TestMain(m *testing.M) {
 
 // plain is a file of eight seconds that passes through, made once.
 var plain = sync.OnceValues(func() ([]byte, error) {
-	return clip("clip.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=8", "-f", "lavfi", "-i", "sine=d=8:r=48000",
+	return film("clip.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=8", "-f", "lavfi", "-i", "sine=d=8:r=48000",
 		"-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p", "-c:a", "aac", "-movflags", "+faststart")
 })
 
 // short is a file of one second, made once.
 var short = sync.OnceValues(func() ([]byte, error) {
-	return clip("clip.mp4", "-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=1", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")
+	return film("clip.mp4", "-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=1", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")
 })
 
-// clip makes a file with ffmpeg and returns its bytes.
-func clip(name string, args ...string) ([]byte, error) {
+// film makes a file with ffmpeg and returns its bytes.
+func film(name string, args ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "weir-work")
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ type fixture struct {
 	url, dir string
 	media    blob.Store
 	options  func(*Options) // of nodes
-	signer   *vod.Signer
+	signer   *publish.Signer
 }
 
 func newFixture(t *testing.T) *fixture {

@@ -1,4 +1,15 @@
-package vod
+// Package clip cuts a window of time out of tracks, whether they are complete or still grow, and makes
+// tracks of it: [Cut] out of stored tracks, [CutFile] out of a file.
+//
+// A clip has the frames of a source that are shown in the window. Frames depend on the key frame before
+// them, so the first frames of the clip are encoded, up to the first key frame in the window; all others are
+// copied, whole segments as they are. At the end, frames may depend on later ones, which the clip does not
+// have: then the frames after the last key frame are encoded too. So the cost does not depend on the length.
+//
+// The clip keeps the timeline of its source. What is encoded has parameter sets of its own, under an id that
+// the source does not use, so that one init segment has both: see [codec.Merge]. A video that can't be
+// continued by our encoders is encoded as a whole.
+package clip
 
 import (
 	"bytes"
@@ -11,20 +22,12 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 	"weir/internal/media"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
-// A clip has the frames of a source that are shown in a window of time. Frames depend on the key frame before
-// them, so the first frames of the clip are encoded, up to the first key frame in the window; all others are
-// copied, whole segments as they are. At the end, frames may depend on later ones, which the clip does not
-// have: then the frames after the last key frame are encoded too. So the cost does not depend on the length.
-//
-// The clip keeps the timeline of its source. What is encoded has parameter sets of its own, under an id that
-// the source does not use, so that one init segment has both: see [codec.Merge]. A video that can't be
-// continued by our encoders is encoded as a whole.
-
-// ClipSource has the tracks that a clip is cut from. They share a timeline.
-type ClipSource struct {
+// Source has the tracks that a clip is cut from. They share a timeline.
+type Source struct {
 	Video *media.Track // nil = there is none
 	Audio []*media.Track
 
@@ -34,16 +37,16 @@ type ClipSource struct {
 	Whole string
 }
 
-// ClipOptions select a clip.
-type ClipOptions struct {
+// Options select a clip.
+type Options struct {
 	Prefix     string              // of the clip's tracks in the store
 	Start, End time.Duration       // on the timeline of the source
 	Dir        string              // for temporary files
 	Progress   func(share float64) // may be nil
 }
 
-// ClipResult describes a clip that can be played.
-type ClipResult struct {
+// Result describes a clip that can be played.
+type Result struct {
 	Recording media.Recording
 
 	Encoded int    // frames of video
@@ -51,23 +54,23 @@ type ClipResult struct {
 	Whole   string // why all frames were encoded; "" = only those at the edges were
 }
 
-// clipSlack is how far a requested time may be from that of the frame that it means: callers round times to
+// slack is how far a requested time may be from that of the frame that it means: callers round times to
 // milliseconds, up or down.
-const clipSlack = time.Millisecond
+const slack = time.Millisecond
 
-// Clip cuts a clip and makes it playable. It can be repeated. An error of kind weir.NotFound means that the
-// source has nothing in the window.
-func (e Engine) Clip(ctx context.Context, source ClipSource, o ClipOptions) (ClipResult, error) {
-	c := &clipMaker{Engine: e, source: source, o: o}
+// Cut cuts a clip, stores it in the store of the engine, and makes it playable. It can be repeated. An error
+// of kind weir.NotFound means that the source has nothing in the window.
+func Cut(ctx context.Context, e vod.Engine, source Source, o Options) (Result, error) {
+	c := &maker{Engine: e, source: source, o: o}
 	var tracks []*media.Track
-	c.start, c.end = o.Start-clipSlack, o.End-clipSlack
+	c.start, c.end = o.Start-slack, o.End-slack
 	if source.Video != nil {
 		if err := c.cutVideo(ctx); err != nil {
-			return ClipResult{}, err
+			return Result{}, err
 		}
-		prefix := o.Prefix + "/" + sourceDir
+		prefix := o.Prefix + "/" + media.RecordedVideo
 		if err := media.Seal(ctx, e.Store, prefix, c.video); err != nil {
-			return ClipResult{}, err
+			return Result{}, err
 		}
 		tracks = append(tracks, media.NewTrack(e.Store, prefix, c.video))
 	}
@@ -77,22 +80,22 @@ func (e Engine) Clip(ctx context.Context, source ClipSource, o ClipOptions) (Cli
 			continue // nobody spoke in that language then
 		}
 		if err != nil {
-			return ClipResult{}, err
+			return Result{}, err
 		}
 		tracks = append(tracks, track)
 	}
 	if len(tracks) == 0 {
-		return ClipResult{}, weir.Errorf(weir.NotFound, "there is neither video nor audio to cut")
+		return Result{}, weir.Errorf(weir.NotFound, "there is neither video nor audio to cut")
 	}
 	recording, err := media.Present(ctx, e.Store, o.Prefix, tracks)
-	return ClipResult{Recording: recording, Encoded: c.encoded, Copied: c.copied, Whole: c.whole}, err
+	return Result{Recording: recording, Encoded: c.encoded, Copied: c.copied, Whole: c.whole}, err
 }
 
-// clipMaker holds a clip that is being cut.
-type clipMaker struct {
-	Engine
-	source     ClipSource
-	o          ClipOptions
+// maker holds a clip that is being cut.
+type maker struct {
+	vod.Engine
+	source     Source
+	o          Options
 	start, end time.Duration // of the frames that belong to it
 
 	video   cmaf.TrackIndex
@@ -102,9 +105,9 @@ type clipMaker struct {
 }
 
 // cutVideo makes the video of the clip.
-func (c *clipMaker) cutVideo(ctx context.Context) error {
+func (c *maker) cutVideo(ctx context.Context) error {
 	index := c.source.Video.Index()
-	runs := clipRuns(index, c.start, c.end)
+	runs := runsOf(index, c.start, c.end)
 	for _, run := range runs {
 		run.alone = len(runs) == 1
 		if err := c.cutRun(ctx, run); err != nil {
@@ -118,39 +121,39 @@ func (c *clipMaker) cutVideo(ctx context.Context) error {
 	return nil
 }
 
-// clipRun is a part of a video without a gap and with one coding: the segments that the clip may need frames
+// run is a part of a video without a gap and with one coding: the segments that the clip may need frames
 // of. Times are ticks.
-type clipRun struct {
+type run struct {
 	track      cmaf.Track
 	start, end int64 // of the clip
 	index      cmaf.TrackIndex
-	table      frames
-	samples    []clipSample // in decode order
-	from       int          // the first sample that is copied
-	to         int          // the first sample after it that is not copied
-	open       bool         // frames around a key frame need frames before it
-	alone      bool         // the clip has no other
+	table      cmaf.Frames
+	samples    []sample // in decode order
+	from       int      // the first sample that is copied
+	to         int      // the first sample after it that is not copied
+	open       bool     // frames around a key frame need frames before it
+	alone      bool     // the clip has no other
 
 	made []cmaf.Segment // of the clip
 }
 
-// clipSample is a frame of the source.
-type clipSample struct {
+// sample is a frame of the source.
+type sample struct {
 	segment, part, sample int
 	shown                 int64
 	sync                  bool
 	clean                 bool // all frames that are decoded before it are shown before it, and no others
 }
 
-// clipRuns returns the parts of a video that a clip needs.
-func clipRuns(index cmaf.TrackIndex, start, end time.Duration) []clipRun {
-	var runs []clipRun
+// runsOf returns the parts of a video that a clip needs.
+func runsOf(index cmaf.TrackIndex, start, end time.Duration) []run {
+	var runs []run
 	for first := 0; first < len(index.Segments); {
 		last := first + 1
 		for last < len(index.Segments) && !index.Segments[last].Discontinuity && index.InitOf(last) == index.InitOf(first) {
 			last++
 		}
-		if run := newClipRun(index, first, last, start, end); len(run.shown()) > 0 {
+		if run := newRun(index, first, last, start, end); len(run.shown()) > 0 {
 			runs = append(runs, run)
 		}
 		first = last
@@ -158,58 +161,54 @@ func clipRuns(index cmaf.TrackIndex, start, end time.Duration) []clipRun {
 	return runs
 }
 
-// newClipRun returns the part of a clip in the segments from first up to last, which have no gap.
-func newClipRun(index cmaf.TrackIndex, first, last int, start, end time.Duration) clipRun {
-	r := clipRun{track: index.TrackOf(first), index: index}
+// newRun returns the part of a clip in the segments from first up to last, which have no gap.
+func newRun(index cmaf.TrackIndex, first, last int, start, end time.Duration) run {
+	r := run{track: index.TrackOf(first), index: index}
 	r.start, r.end = r.track.Ticks(start), r.track.Ticks(end)
-	r.table = frames{timescale: int64(r.track.Timescale)}
 	// One segment more on each side: B-frames may be in the segment after that in which they are shown.
 	overlaps := func(n int) bool {
 		s := index.Segments[n]
 		return s.ShownUntil() > r.start && s.Start() < r.end
 	}
+	var segments []int
 	for n := first; n < last; n++ {
-		if index.Segments[n].Gap() || !overlaps(n) && !(n+1 < last && overlaps(n+1)) && !(n > first && overlaps(n-1)) {
-			continue
+		if !index.Segments[n].Gap() && (overlaps(n) || n+1 < last && overlaps(n+1) || n > first && overlaps(n-1)) {
+			segments = append(segments, n)
 		}
-		r.table.add(n, index.Segments[n], math.MinInt64, math.MaxInt64)
-		r.table.end = max(r.table.end, index.Segments[n].ShownUntil())
+	}
+	// Files with few key frames have segments with which decoding can't start.
+	for len(segments) > 0 && segments[0] > first && !index.Segments[segments[0]].Sync() && !index.Segments[segments[0]-1].Gap() {
+		segments = slices.Insert(segments, 0, segments[0]-1)
+	}
+	for _, n := range segments {
 		r.addSamples(n, index.Segments[n])
 	}
-	slices.Sort(r.table.times)
+	r.table = cmaf.FramesOf(index, segments)
 	latest := int64(math.MinInt64)
 	for i := range r.samples {
 		// As many frames are shown before it as are decoded before it: then they are the same, if none of them
 		// is shown later.
-		r.samples[i].clean = latest < r.samples[i].shown && r.table.times[i] == r.samples[i].shown
+		r.samples[i].clean = latest < r.samples[i].shown && r.table.Times[i] == r.samples[i].shown
 		latest = max(latest, r.samples[i].shown)
 	}
 	return r
 }
 
-func (r *clipRun) addSamples(n int, segment cmaf.Segment) {
+func (r *run) addSamples(n int, segment cmaf.Segment) {
 	for p, part := range segment.Parts {
 		at := part.Start
 		for i, s := range part.Samples {
-			r.samples = append(r.samples, clipSample{segment: n, part: p, sample: i, shown: at + int64(s.Offset), sync: s.Sync})
+			r.samples = append(r.samples, sample{segment: n, part: p, sample: i, shown: at + int64(s.Offset), sync: s.Sync})
 			at += int64(s.Duration)
 		}
 	}
 }
 
 // shown returns the times of the frames of the clip.
-func (r *clipRun) shown() []int64 { return r.table.between(r.start, r.end) }
-
-// next returns the time of the first frame at or after t, or the end of the run.
-func (r *clipRun) next(t int64) int64 {
-	if i, _ := slices.BinarySearch(r.table.times, t); i < len(r.table.times) {
-		return r.table.times[i]
-	}
-	return r.table.end
-}
+func (r *run) shown() []int64 { return r.table.Between(r.start, r.end) }
 
 // wall returns the date of a time of the run; zero = it is not known.
-func (r *clipRun) wall(t int64) time.Time {
+func (r *run) wall(t int64) time.Time {
 	s := r.index.Segments[r.samples[0].segment]
 	if s.Wall.IsZero() {
 		return s.Wall
@@ -219,9 +218,9 @@ func (r *clipRun) wall(t int64) time.Time {
 
 // choose decides which samples are copied. key reports whether a decoder can start with a sample, whatever
 // was decoded before.
-func (r *clipRun) choose(key func(clipSample) (bool, error)) error {
+func (r *run) choose(key func(sample) (bool, error)) error {
 	shown := r.shown()
-	before, _ := slices.BinarySearch(r.table.times, shown[0])
+	before, _ := slices.BinarySearch(r.table.Times, shown[0])
 	for i := before; i > 0 && i < len(r.samples) && r.from == 0; i++ {
 		s := r.samples[i]
 		if !s.sync || s.shown < r.start || s.shown >= r.end {
@@ -255,14 +254,14 @@ func (r *clipRun) choose(key func(clipSample) (bool, error)) error {
 }
 
 // cutRun makes a part of the clip: frames that are encoded, frames that are copied, frames that are encoded.
-func (c *clipMaker) cutRun(ctx context.Context, r clipRun) error {
+func (c *maker) cutRun(ctx context.Context, r run) error {
 	shown := r.shown()
 	coder, err := c.newEdgeCoder(ctx, &r)
 	if err != nil {
 		return err
 	}
 	if coder.whole == "" {
-		if err := r.choose(func(s clipSample) (bool, error) { return c.decodable(ctx, r.track, s) }); err != nil {
+		if err := r.choose(func(s sample) (bool, error) { return c.decodable(ctx, r.track, s) }); err != nil {
 			return err
 		}
 	}
@@ -320,9 +319,9 @@ func sameCoding(a, b cmaf.Track) bool {
 	return bytes.Equal(a.Entry, b.Entry) && a.Timescale == b.Timescale && a.Delay == b.Delay
 }
 
-// pieces calls do for each segment that samples are copied of, with the first of them and the one after the last.
-// whole says that these are all samples of the segment.
-func (r *clipRun) pieces(do func(from, to int, whole bool) error) error {
+// eachCopied calls do for each segment that samples are copied of, with the first of them and the one after the
+// last. whole says that these are all samples of the segment.
+func (r *run) eachCopied(do func(from, to int, whole bool) error) error {
 	for i := r.from; i < r.to; {
 		n, end := r.samples[i].segment, i
 		for end < r.to && r.samples[end].segment == n {
@@ -339,9 +338,9 @@ func (r *clipRun) pieces(do func(from, to int, whole bool) error) error {
 // delay returns the Delay of what is made of the run: that of the source if segments are copied as they are, else
 // what the copied samples need. hls.js begins that much before the first frame: a clip of twelve frames, which are
 // 33.3 ms apart, did not start in Chromium with 67.6 ms.
-func (r *clipRun) delay() int64 {
+func (r *run) delay() int64 {
 	asItIs, needed := false, int64(0)
-	_ = r.pieces(func(from, to int, whole bool) error {
+	_ = r.eachCopied(func(from, to int, whole bool) error {
 		asItIs = asItIs || whole
 		for _, s := range r.samples[from:to] {
 			sample := r.index.Segments[s.segment].Parts[s.part].Samples[s.sample]
@@ -352,16 +351,16 @@ func (r *clipRun) delay() int64 {
 	if asItIs {
 		return r.track.Delay
 	}
-	return min(needed, maxDelay*int64(r.track.Timescale))
+	return min(needed, cmaf.MaxDelaySeconds*int64(r.track.Timescale))
 }
 
 // copy adds the samples that are copied. Whole segments are not read.
-func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
-	return r.pieces(func(i, end int, whole bool) error {
+func (c *maker) copy(ctx context.Context, r *run) error {
+	return r.eachCopied(func(i, end int, whole bool) error {
 		n := r.samples[i].segment
 		segment := r.index.Segments[n]
 		if whole {
-			key := media.SegmentKey(c.o.Prefix+"/"+sourceDir, len(c.video.Segments)+len(r.made))
+			key := media.SegmentKey(c.o.Prefix+"/"+media.RecordedVideo, len(c.video.Segments)+len(r.made))
 			if err := c.source.Video.Share(ctx, n, c.Store, key); err != nil {
 				return err
 			}
@@ -375,8 +374,8 @@ func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
 }
 
 // repack stores samples of one segment as a new segment.
-func (c *clipMaker) repack(ctx context.Context, r *clipRun, samples []clipSample) error {
-	w := c.segmentWriter(ctx, r, r.track)
+func (c *maker) repack(ctx context.Context, r *run, samples []sample) error {
+	w := c.segmentWriter(r, r.track)
 	fragments, err := c.source.Video.Fragments(ctx, samples[0].segment)
 	if err != nil {
 		return err
@@ -396,24 +395,24 @@ func (c *clipMaker) repack(ctx context.Context, r *clipRun, samples []clipSample
 		}
 		skipped := f.Samples[:first]
 		data := f.Data[cmaf.Bytes(skipped):][:cmaf.Bytes(f.Samples[first:end])]
-		if err := w.add(cmaf.Fragment{Start: f.Start + cmaf.Span(skipped), Samples: f.Samples[first:end], Data: data}); err != nil {
+		if err := w.Add(ctx, cmaf.Fragment{Start: f.Start + cmaf.Span(skipped), Samples: f.Samples[first:end], Data: data}); err != nil {
 			return err
 		}
 	}
-	err = w.finish()
-	r.made = append(r.made, w.segments...)
+	err = w.Finish(ctx)
+	r.made = append(r.made, w.Index().Segments...)
 	return err
 }
 
 // segmentWriter returns a writer of the next segment of the clip's video.
-func (c *clipMaker) segmentWriter(ctx context.Context, r *clipRun, track cmaf.Track) *trackWriter {
-	w := &trackWriter{store: c.Store, prefix: c.o.Prefix + "/" + sourceDir, first: len(c.video.Segments) + len(r.made)}
-	w.begin(ctx, track, 1, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
+func (c *maker) segmentWriter(r *run, track cmaf.Track) *media.Writer {
+	w := &media.Writer{Store: c.Store, Prefix: c.o.Prefix + "/" + media.RecordedVideo, First: len(c.video.Segments) + len(r.made)}
+	w.Begin(track, time.Second, nil)
 	return w
 }
 
 // report tells the caller how much of the video is done.
-func (c *clipMaker) report(at time.Duration) {
+func (c *maker) report(at time.Duration) {
 	if length := c.o.End - c.o.Start; c.o.Progress != nil && length > 0 {
 		c.o.Progress(min(max(float64(at-c.o.Start)/float64(length), 0), 1))
 	}

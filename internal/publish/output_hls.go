@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"cmp"
@@ -100,15 +100,15 @@ func (o hlsOutput) variants(video, audio []Stream) (list []variant) {
 	return list
 }
 
-func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
+func (o hlsOutput) jobs(r *run) (jobs []job) {
 	form := formZero
 	if o.ts {
 		form = ""
 	}
 	for i, v := range o.variants(r.video, r.audio) {
-		state := r.state.piece(o.name(), v.name, form)
+		state := r.state.item(o.name(), v.name, form)
 		if state.Form != form {
-			*state = PieceState{Form: form}
+			*state = ItemState{Form: form}
 		}
 		if v.segments() > state.Segments && r.Sign != nil {
 			jobs = append(jobs, func(ctx context.Context) error {
@@ -127,7 +127,7 @@ func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
 type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
 
 // putSegments renders segments one after the other, and puts several of them at the same time.
-func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, state *SegmentState) error {
+func (o hlsOutput) putSegments(ctx context.Context, r *run, v variant, state *SegmentState) error {
 	render, err := o.renderer(ctx, r, v, state)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, st
 
 // renderer returns the function that renders the next segments: as MPEG-TS, where each continues the one
 // before it, or as they are stored, after an init segment.
-func (o hlsOutput) renderer(ctx context.Context, r *publishing, v variant, state *SegmentState) (segmentRenderer, error) {
+func (o hlsOutput) renderer(ctx context.Context, r *run, v variant, state *SegmentState) (segmentRenderer, error) {
 	if o.ts {
 		ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
 		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
@@ -194,10 +194,10 @@ func (o hlsOutput) renderer(ctx context.Context, r *publishing, v variant, state
 }
 
 // renderTS renders a segment into a file without a name.
-func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int) (segment outgoing, err error) {
+func (r *run) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int) (segment outgoing, err error) {
 	r.rendering.Lock()
 	defer r.rendering.Unlock()
-	muxed := media.Muxed{Video: v.video.stored(r.Work), Audio: v.audio.stored(r.Work)}
+	muxed := media.Muxed{Video: v.video.stored(r.Store), Audio: v.audio.stored(r.Store)}
 	video, audio, err := muxed.Fragments(ctx, n)
 	if err != nil {
 		return segment, err
@@ -222,7 +222,7 @@ func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int
 }
 
 // finish puts the media playlists and then the master playlist.
-func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
+func (o hlsOutput) finish(ctx context.Context, r *run) error {
 	if r.Sign != nil {
 		if err := o.putInits(ctx, r); err != nil {
 			return err
@@ -233,7 +233,7 @@ func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
 	for _, v := range o.variants(r.video, r.audio) {
 		group.Go(func() error {
 			text := o.mediaPlaylist(v).Text()
-			r.change(func() { r.state.Pieces[o.name()][v.name].Playlist = int64(len(text)) })
+			r.change(func() { r.state.Items[o.name()][v.name].Playlist = int64(len(text)) })
 			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, text)
 		})
 	}
@@ -246,7 +246,7 @@ func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
 
 func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
 
-func (o hlsOutput) keys(variant string, state *PieceState) []string {
+func (o hlsOutput) keys(variant string, state *ItemState) []string {
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
 	// Some may exist that are not noted because one before them was missing, and without a plan their kind
 	// is not known.
@@ -262,7 +262,7 @@ func (o hlsOutput) keys(variant string, state *PieceState) []string {
 	return keys
 }
 
-func (o hlsOutput) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
+func (o hlsOutput) report(out *weir.TranscodeOutput, state *State, _, _ []Stream) {
 	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
 	if len(out.Renditions) > 0 { // all have the same manifest
 		reportSigned(out, state, o.name(), out.Renditions[0].Name, out.HLS.Path)

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"cmp"
@@ -13,43 +13,43 @@ import (
 )
 
 // An output is a format in which streams are published; each has a file of this package. It
-// consists of pieces (a track in segments, or a file), which can be put while the streams grow, and
+// consists of items (a track in segments, or a file), which can be put while the streams grow, and
 // of manifests, which are put at the end.
 type output interface {
-	// name returns the name of the output in requests and in a PublishState.
+	// name returns the name of the output in requests and in a State.
 	name() string
 
-	// jobs returns functions that put the new parts of the pieces, according to r.state.piece.
-	jobs(r *publishing) []publishJob
+	// jobs returns functions that put the new parts of the items, according to State.item.
+	jobs(r *run) []job
 
-	// finish puts the manifests. All streams are complete, and so are all pieces.
-	finish(ctx context.Context, r *publishing) error
+	// finish puts the manifests. All streams are complete, and so are all items.
+	finish(ctx context.Context, r *run) error
 
 	// manifests returns the keys of the top-level manifests: with them, the output is finished.
 	manifests() []string
 
-	// keys returns the keys of objects that may have been put for a piece. The first is that of its
+	// keys returns the keys of objects that may have been put for an item. The first is that of its
 	// file, if it is one.
-	keys(piece string, state *PieceState) []string
+	keys(item string, state *ItemState) []string
 
 	// report adds the paths of the output to out, which has the renditions and the reports of the
 	// outputs before. The size of a rendition is that of its MP4 file, else that of HLS, else that
 	// of its fragmented file; if an earlier version put that without noting its size, it is an
 	// estimate.
-	report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream)
+	report(out *weir.TranscodeOutput, state *State, video, audio []Stream)
 }
 
-// outputs returns the requested outputs, in the order in which they are finished: the master
+// list returns the requested outputs, in the order in which they are finished: the master
 // playlist of HLS is the very last.
-func (p *Publisher) outputs() (list []output) {
+func (p *Outputs) list() (list []output) {
 	add := func(asked *weir.PathParam, in func(folder) output) {
 		if asked != nil {
 			list = append(list, in(folder(asked.Path)))
 		}
 	}
-	add(p.Outputs.FMP4, func(f folder) output { return fmp4Output{folder(f.key("fmp4"))} })
-	add(p.Outputs.MP4, func(f folder) output { return mp4Output{f} })
-	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS && p.Sign == nil} })
+	add(p.Formats.FMP4, func(f folder) output { return fmp4Output{folder(f.key("fmp4"))} })
+	add(p.Formats.MP4, func(f folder) output { return mp4Output{f} })
+	add(p.Formats.HLS, func(f folder) output { return hlsOutput{f, p.TS && p.Sign == nil} })
 	return list
 }
 
@@ -66,16 +66,9 @@ func (f folder) path(names ...string) string { return "/" + f.key(names...) }
 // NewRequestID returns an id for the output of a transcode task.
 func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
-// Output describes the finished outputs.
-func (p *Publisher) Output(state *PublishState, src Source, video, audio []Stream, requestID string) weir.TranscodeOutput {
-	spec := src.Probe.VideoSpec()
-	out := weir.TranscodeOutput{
-		BaseURL:    state.Base,
-		Renditions: []weir.RenditionOutput{},
-		VideoSpec:  &spec,
-		RequestID:  requestID,
-		InputVideo: weir.InputVideo{Duration: src.Duration, Size: src.Probe.Size},
-	}
+// Describe adds the finished outputs to out: their URL, their paths, the renditions and who signed.
+func (p *Outputs) Describe(out *weir.TranscodeOutput, state *State, video, audio []Stream) {
+	out.BaseURL, out.Renditions = state.Base, []weir.RenditionOutput{}
 	shown := video
 	if len(video) == 0 {
 		shown = audio[:min(1, len(audio))]
@@ -83,15 +76,14 @@ func (p *Publisher) Output(state *PublishState, src Source, video, audio []Strea
 	for _, s := range shown {
 		out.Renditions = append(out.Renditions, renditionOutput(s, audio))
 	}
-	for _, o := range p.outputs() {
-		o.report(&out, state, video, audio)
+	for _, o := range p.list() {
+		o.report(out, state, video, audio)
 	}
-	return out
 }
 
-// reportSigned adds the manifest of a piece to out; path is what it signs.
-func reportSigned(out *weir.TranscodeOutput, state *PublishState, output, piece, path string) {
-	if p := state.Pieces[output][piece]; p != nil && p.Signed != nil {
+// reportSigned adds the manifest of an item to out; path is what it signs.
+func reportSigned(out *weir.TranscodeOutput, state *State, output, item, path string) {
+	if p := state.Items[output][item]; p != nil && p.Signed != nil {
 		signed := *p.Signed
 		signed.Path = path
 		out.C2PA = append(out.C2PA, signed)

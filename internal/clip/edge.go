@@ -1,16 +1,15 @@
-package vod
+package clip
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"time"
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -31,12 +30,12 @@ type edgeCoder struct {
 }
 
 // newEdgeCoder returns what encodes frames of a run.
-func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, error) {
-	table := frames{timescale: r.table.timescale, times: r.shown(), end: r.next(r.end)}
-	tick, rate := table.tick()
+func (c *maker) newEdgeCoder(ctx context.Context, r *run) (*edgeCoder, error) {
+	timescale := int64(r.track.Timescale)
+	tick, rate := ffmpeg.Timing(r.shown(), r.table.Next(r.end), timescale)
 	coder := &edgeCoder{whole: c.source.Whole, edge: ffmpeg.Edge{
-		Lead: cmaf.Lead, Timescale: r.table.timescale, Tick: tick, Rate: rate,
-		Keys: max(int(rate.Float()*edgeSeconds), 1), Threads: threads(c.FFmpeg.Idle()),
+		Lead: cmaf.Lead, Timescale: timescale, Tick: tick, Rate: rate,
+		Keys: max(int(rate.Float()*edgeSeconds), 1), Threads: c.Threads(),
 	}}
 	if coder.whole == "" {
 		coder.whole = coder.match(r, c.video)
@@ -46,12 +45,12 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 	case c.source.Stream != nil:
 		coder.stream = *c.source.Stream
 	default:
-		probe, err := c.probeSegment(ctx, c.source.Video, r.samples[0].segment, filepath.Join(c.o.Dir, "start.mp4"))
+		probe, err := c.ProbeSegment(ctx, c.source.Video, r.samples[0].segment, c.o.Dir)
 		if err != nil {
 			return nil, err
 		}
 		if len(probe.Video) == 0 {
-			return nil, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
+			return nil, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", ffmpeg.InvalidSource)
 		}
 		coder.stream = probe.Video[0]
 	}
@@ -60,7 +59,7 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 
 // match sets the form of the frames that are encoded to that of the run; or it returns why our encoders can't
 // make such frames. before has earlier runs, whose edges have sets of their own.
-func (e *edgeCoder) match(r *clipRun, before cmaf.TrackIndex) string {
+func (e *edgeCoder) match(r *run, before cmaf.TrackIndex) string {
 	config := r.track.Config()
 	sets, err := config.ParameterSets()
 	switch {
@@ -126,22 +125,20 @@ func mergeable(config codec.Config) bool {
 const briefEdge = 15 * time.Second
 
 // encode encodes the frames of a run with these times.
-func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, times []int64) error {
+func (c *maker) encode(ctx context.Context, r *run, coder *edgeCoder, times []int64) error {
 	if len(times) == 0 {
 		return nil
 	}
-	next := r.next(times[len(times)-1] + 1)
-	parts := r.table.needed(times[0], next)
-	command := ffmpeg.Command{
-		Args: coder.args(times, next), Stdin: newFeed(ctx, c.source.Video, parts), Threads: coder.edge.Threads, Priority: ffmpeg.Interactive,
-		Brief:  r.track.Time(next-times[0]) < briefEdge,
-		Pixels: 2 * int64(r.track.Width) * int64(r.track.Height),
-	}
-	err := runPipes(ctx, c.FFmpeg, command, []func(context.Context, io.Reader) error{
-		func(ctx context.Context, pipe io.Reader) error {
-			return c.readEdge(ctx, r, coder, pipe, times, next)
+	next := r.table.Next(times[len(times)-1] + 1)
+	again := vod.Recode{
+		Track: c.source.Video, Frames: r.table, Times: times, Segment: coder.edge.Keys,
+		Command: ffmpeg.Command{
+			Args: coder.args(times, next), Threads: coder.edge.Threads, Priority: ffmpeg.Interactive,
+			Brief:  r.track.Time(next-times[0]) < briefEdge,
+			Pixels: 2 * int64(r.track.Width) * int64(r.track.Height),
 		},
-	})
+	}
+	err := c.Recode(ctx, again, func(made cmaf.Track, f cmaf.Fragment) error { return c.storeEdge(ctx, r, coder, made, f) })
 	if err != nil {
 		return fmt.Errorf("frames from %v on: %w", r.track.Time(times[0]).Round(time.Millisecond), err)
 	}
@@ -149,15 +146,8 @@ func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, ti
 	return nil
 }
 
-// readEdge reads encoded frames and stores them.
-func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, pipe io.Reader, times []int64, next int64) error {
-	reader, made, err := openTrack(pipe, cmaf.Video)
-	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
-	}
-	if err != nil {
-		return err
-	}
+// storeEdge stores a segment of encoded frames.
+func (c *maker) storeEdge(ctx context.Context, r *run, coder *edgeCoder, made cmaf.Track, f cmaf.Fragment) error {
 	track, renumber, err := coder.track(r.track, made)
 	if err != nil {
 		return err
@@ -166,33 +156,17 @@ func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, 
 		return errors.New("the encoder made other parameter sets for the end than for the start")
 	}
 	coder.made = &track
-	source := sampleReader{reader: reader, lead: made.Ticks(cmaf.Lead)}
-	for len(times) > 0 {
-		count := min(coder.edge.Keys, len(times))
-		until := next
-		if count < len(times) {
-			until = times[count]
-		}
-		f, err := source.take(count)
-		if err == nil {
-			err = settle(&f, times[:count], until, int64(track.Timescale))
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errMissing) {
-			return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: not all frames can be decoded", badSource)
-		}
-		if err == nil && renumber != nil {
-			f, err = renumbered(renumber, f)
-		}
-		if err != nil {
+	if renumber != nil {
+		if f, err = renumbered(renumber, f); err != nil {
 			return err
 		}
-		w := c.segmentWriter(ctx, r, track)
-		if err := errors.Join(w.add(f), w.finish()); err != nil {
-			return err
-		}
-		r.made, times = append(r.made, w.segments...), times[count:]
-		c.report(track.Time(f.End()))
 	}
+	w := c.segmentWriter(r, track)
+	if err := errors.Join(w.Add(ctx, f), w.Finish(ctx)); err != nil {
+		return err
+	}
+	r.made = append(r.made, w.Index().Segments...)
+	c.report(track.Time(f.End()))
 	return nil
 }
 
@@ -252,7 +226,7 @@ func renumbered(renumber *codec.Renumbering, f cmaf.Fragment) (cmaf.Fragment, er
 }
 
 // decodable reports whether a decoder can start with a sample, whatever it decoded before.
-func (c *clipMaker) decodable(ctx context.Context, track cmaf.Track, s clipSample) (bool, error) {
+func (c *maker) decodable(ctx context.Context, track cmaf.Track, s sample) (bool, error) {
 	config := track.Config()
 	sets, err := config.ParameterSets()
 	if err != nil {

@@ -1,4 +1,11 @@
-package vod
+// Package publish puts the tracks of a result where they can be played: [Outputs] renders them as
+// HLS, MP4 and fragmented MP4 and puts that to a caller's storage, [Asset] makes them playable in
+// weir's own. Both publish tracks that still grow. How a track was made does not matter here: a
+// [Stream] is a track of package media as far as it is stored, with bounds of what will follow.
+//
+// Outputs are signed (C2PA) while they are sent, see [Signing]; [Signer] also signs presentations of
+// assets. [VerifyPlaylist] verifies what was signed.
+package publish
 
 import (
 	"context"
@@ -13,29 +20,29 @@ import (
 	"weir/internal/weir"
 )
 
-// Publisher renders the streams of a plan in the caller's formats and puts them to the caller's
-// destination. Each format is an [output]; publishing.send sends every object.
+// Outputs renders streams in the caller's formats and puts them to the caller's destination. Each
+// format is an [output]; run.send sends every object.
 //
 // Publish may be called whenever there is something new: it puts everything that is contiguous from
-// the start and was not put before. Its progress is in a [PublishState], which the caller keeps
+// the start and was not put before. Its progress is in a [State], which the caller keeps
 // between calls, also over a crash. The result depends on the streams alone, so repeated work gives
 // the same bytes under the same keys. Playlists are put after everything else, and the master
 // playlist of HLS very last: an output without it is not finished.
 //
 // Memory does not depend on the duration of the source, except for the index.
-type Publisher struct {
-	Work    blob.Store            // has the streams
+type Outputs struct {
+	Store   blob.Store            // has the streams
 	Dest    blob.Dest             // gets the outputs
-	Outputs weir.TranscodeOutputs // with their paths
-	TS      bool                  // HLS has MPEG-TS segments, else CMAF; see Plan.TS
+	Formats weir.TranscodeOutputs // with their paths
+	TS      bool                  // HLS has MPEG-TS segments, else CMAF; all video is H.264
 	Dir     string                // for temporary files during a call
 	Sign    *Signing              // nil = outputs are not signed
 
 	// Save is called when the state has the id of a new multipart upload, which must not be lost.
 	// Nil = the caller keeps the state only when Publish has returned.
-	Save func(ctx context.Context, state *PublishState) error
+	Save func(ctx context.Context, state *State) error
 
-	// Rendering is held while a segment is in memory. Publishers that share it need the memory of
+	// Rendering is held while a segment is in memory. All that share it need the memory of
 	// one segment. Nil = a mutex of its own.
 	Rendering *sync.Mutex
 }
@@ -43,25 +50,26 @@ type Publisher struct {
 // uploads is how many segments, parts or files are sent at the same time.
 const uploads = 4
 
-type publishing struct {
-	*Publisher
+// run is a call of Publish.
+type run struct {
+	*Outputs
 	video []Stream
 	audio []Stream // the default first
 	slots *semaphore.Weighted
 
-	rendering *sync.Mutex // see Publisher.Rendering
+	rendering *sync.Mutex // see Outputs.Rendering
 
 	mu    sync.Mutex // guards state
-	state *PublishState
+	state *State
 }
 
-// publishJob is a part of a call that runs concurrently with the others.
-type publishJob func(context.Context) error
+// job is a part of a run, concurrent with the others.
+type job func(context.Context) error
 
 // Publish puts what is new. When all streams are complete it finishes the outputs, and
 // state.Finished is true. Then it seals the destination, and state.Base is its URL. After an error,
 // state has what was done, and another call continues from there.
-func (p *Publisher) Publish(ctx context.Context, state *PublishState, video, audio []Stream) (err error) {
+func (p *Outputs) Publish(ctx context.Context, state *State, video, audio []Stream) (err error) {
 	if !state.Finished {
 		if err := p.publish(ctx, state, video, audio); err != nil || !state.Finished {
 			return err
@@ -73,9 +81,9 @@ func (p *Publisher) Publish(ctx context.Context, state *PublishState, video, aud
 	return err
 }
 
-func (p *Publisher) publish(ctx context.Context, state *PublishState, video, audio []Stream) error {
-	r := &publishing{
-		Publisher: p, video: video, audio: audio, state: state,
+func (p *Outputs) publish(ctx context.Context, state *State, video, audio []Stream) error {
+	r := &run{
+		Outputs: p, video: video, audio: audio, state: state,
 		slots: semaphore.NewWeighted(uploads), rendering: p.Rendering,
 	}
 	if r.rendering == nil {
@@ -85,13 +93,13 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 		return err
 	}
 	// All jobs are made before the first one starts: they share the maps of the state.
-	var jobs []publishJob
-	for _, o := range p.outputs() {
+	var jobs []job
+	for _, o := range p.list() {
 		jobs = append(jobs, o.jobs(r)...)
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	for _, job := range jobs {
-		group.Go(func() error { return job(groupCtx) })
+	for _, do := range jobs {
+		group.Go(func() error { return do(groupCtx) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -99,7 +107,7 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 	if slices.ContainsFunc(slices.Concat(video, audio), Stream.incomplete) {
 		return nil
 	}
-	for _, o := range p.outputs() {
+	for _, o := range p.list() {
 		if err := o.finish(ctx, r); err != nil {
 			return err
 		}
@@ -110,11 +118,11 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 
 // begin deletes the manifests of an earlier output: an old playlist with new segments would play a
 // mixture.
-func (r *publishing) begin(ctx context.Context) error {
+func (r *run) begin(ctx context.Context) error {
 	if r.state.Begun {
 		return nil
 	}
-	for _, o := range r.outputs() {
+	for _, o := range r.list() {
 		for _, key := range o.manifests() {
 			// Credentials without the right to delete are usual, and good enough.
 			if err := r.Dest.Delete(ctx, key); err != nil && weir.Retriable(err) {
@@ -128,18 +136,18 @@ func (r *publishing) begin(ctx context.Context) error {
 
 // Abort aborts uploads and deletes manifests, so that no output looks finished. Segments and
 // complete files stay for a later try.
-func (p *Publisher) Abort(ctx context.Context, state *PublishState) error {
+func (p *Outputs) Abort(ctx context.Context, state *State) error {
 	var failed error
-	for _, o := range p.outputs() {
-		for name, piece := range state.Pieces[o.name()] {
-			if piece.Upload == "" {
+	for _, o := range p.list() {
+		for name, item := range state.Items[o.name()] {
+			if item.Upload == "" {
 				continue
 			}
-			if err := p.abortUpload(ctx, o.keys(name, piece)[0], piece.Upload); err != nil {
+			if err := p.abortUpload(ctx, o.keys(name, item)[0], item.Upload); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}
-			piece.FileState = FileState{}
+			item.FileState = FileState{}
 		}
 		for _, key := range o.manifests() {
 			if state.Begun {
@@ -152,7 +160,7 @@ func (p *Publisher) Abort(ctx context.Context, state *PublishState) error {
 }
 
 // abortUpload aborts a multipart upload, if it still exists.
-func (p *Publisher) abortUpload(ctx context.Context, key, id string) error {
+func (p *Outputs) abortUpload(ctx context.Context, key, id string) error {
 	upload, err := p.Dest.Resume(ctx, key, id)
 	if err == nil {
 		err = upload.Abort(ctx)
@@ -163,22 +171,22 @@ func (p *Publisher) abortUpload(ctx context.Context, key, id string) error {
 	return err
 }
 
-// withdraw deletes everything that was put.
-func (p *Publisher) withdraw(ctx context.Context, state *PublishState) error {
+// Withdraw deletes everything that was put.
+func (p *Outputs) Withdraw(ctx context.Context, state *State) error {
 	failed := p.Abort(ctx, state)
-	for _, o := range p.outputs() {
-		for name, piece := range state.Pieces[o.name()] {
-			for _, key := range o.keys(name, piece) {
+	for _, o := range p.list() {
+		for name, item := range state.Items[o.name()] {
+			for _, key := range o.keys(name, item) {
 				failed = errors.Join(failed, p.Dest.Delete(ctx, key))
 			}
 		}
 	}
-	*state = PublishState{}
+	*state = State{}
 	return failed
 }
 
 // inSlot calls f when less than [uploads] objects are being sent.
-func (r *publishing) inSlot(ctx context.Context, f func() error) error {
+func (r *run) inSlot(ctx context.Context, f func() error) error {
 	if err := r.slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -186,14 +194,14 @@ func (r *publishing) inSlot(ctx context.Context, f func() error) error {
 	return f()
 }
 
-func (r *publishing) change(f func()) {
+func (r *run) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
 }
 
 // save gives the state to the caller.
-func (r *publishing) save(ctx context.Context) error {
+func (r *run) save(ctx context.Context) error {
 	if r.Save == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"fmt"
@@ -7,20 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	publisher := Publisher{Outputs: allOutputs()}
-	src := Source{Duration: 7.6}
-	src.Probe.Size, src.Probe.Format, src.Probe.Duration = 1234, "mp4", 7600*time.Millisecond
-	got := publisher.Output(&PublishState{Base: "https://s3.example/bucket"}, src, p.video, p.audio, "abcdefgh")
+	outputs := Outputs{Formats: allOutputs()}
+	got := weir.TranscodeOutput{RequestID: "abcdefgh", InputVideo: weir.InputVideo{Duration: 7.6, Size: 1234}}
+	outputs.Describe(&got, &State{Base: "https://s3.example/bucket"}, p.video, p.audio)
 	for i := range got.Renditions {
 		r := &got.Renditions[i]
 		if r.Bitrate < 1000 || r.Size < 1000 {
@@ -40,7 +39,6 @@ func TestOutput(t *testing.T) {
 			{Name: "320x180", Width: 320, Height: 180, FPS: 25, Playlist: "/v/hls/320x180/index.m3u8", MP4: "/v/mp4/320x180.mp4", FMP4: "/fmp4/index-stream1.mp4"},
 			{Name: "160x90", Width: 160, Height: 90, FPS: 25, Playlist: "/v/hls/160x90/index.m3u8", MP4: "/v/mp4/160x90.mp4", FMP4: "/fmp4/index-stream2.mp4"},
 		},
-		VideoSpec:  &weir.VideoSpec{Format: "mp4", Duration: 7.6},
 		RequestID:  "abcdefgh",
 		InputVideo: weir.InputVideo{Duration: 7.6, Size: 1234},
 	}
@@ -57,17 +55,17 @@ func TestOutput(t *testing.T) {
 func TestOutputsStartAtZero(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), Dir: t.TempDir()}
-	var state PublishState
-	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+	dir, dest := mediatest.NewDestination(t)
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), Dir: t.TempDir()}
+	var state State
+	if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
 	files := []string{
 		filepath.Join(dir, "fmp4/index-stream0.mp4"), filepath.Join(dir, "fmp4/index-stream1.mp4"), filepath.Join(dir, "fmp4/index-stream2.mp4"),
 	}
 	for _, name := range []string{"320x180", "160x90", "audio0", "audio1"} {
-		files = append(files, concatenate(t, dir, "v/hls/"+name, ".m4s"))
+		files = append(files, mediatest.Concatenate(t, dir, "v/hls/"+name, ".m4s"))
 	}
 	for _, file := range files {
 		start, seconds := span(t, file)

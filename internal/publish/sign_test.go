@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/c2pa"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -88,9 +89,9 @@ func TestPublishSigned(t *testing.T) {
 	p := testPresentation(t, h264...)
 	p.video = p.video[:1]
 	sign, root := signing(t)
-	unsigned, dest := newDestination(t)
-	plain := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), Dir: t.TempDir()}
-	if err := plain.Publish(t.Context(), &PublishState{}, p.video, p.audio); err != nil {
+	unsigned, dest := mediatest.NewDestination(t)
+	plain := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), Dir: t.TempDir()}
+	if err := plain.Publish(t.Context(), &State{}, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -102,12 +103,12 @@ func TestPublishSigned(t *testing.T) {
 		{"growing", []int{0, 1, 2, 3, 9}, 0},
 		{"in groups", []int{1, 2, 3, 9}, 20 * time.Minute},
 	} {
-		publisher := Publisher{Work: p.store, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), Sign: sign}
-		run := func(fail int) (*recorder, string) {
-			dir, dest := newDestination(t)
-			dest.parts, dest.failAt = smallParts, fail
-			publisher.Dest = dest
-			var state PublishState
+		outputs := Outputs{Store: p.store, Formats: allOutputs(), TS: true, Dir: t.TempDir(), Sign: sign}
+		run := func(fail int) (*mediatest.Destination, string) {
+			dir, dest := mediatest.NewDestination(t)
+			dest.Parts, dest.FailAt = smallParts, fail
+			outputs.Dest = dest
+			var state State
 			for _, n := range tt.steps {
 				for {
 					video, audio := slices.Clone(p.video), slices.Clone(p.audio)
@@ -117,11 +118,11 @@ func TestPublishSigned(t *testing.T) {
 							list[i].Length = max(list[i].Length, tt.long)
 						}
 					}
-					err := publisher.Publish(t.Context(), &state, video, audio)
+					err := outputs.Publish(t.Context(), &state, video, audio)
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, errInjected) {
+					if !errors.Is(err, mediatest.ErrInjected) {
 						t.Fatal(err)
 					}
 					state = afterRestart(t, state)
@@ -131,12 +132,12 @@ func TestPublishSigned(t *testing.T) {
 			if !state.Finished {
 				t.Fatal("not finished")
 			}
-			if tree := state.Pieces["hls"]["320x180"].Tree; (tree.Depth > 0) != (tt.long > 0) {
+			if tree := state.Items["hls"]["320x180"].Tree; (tree.Depth > 0) != (tt.long > 0) {
 				t.Fatalf("%s: depth %d", tt.name, tree.Depth)
 			}
 			wantSigned(t, dir, root)
-			wantSizes(t, publisher, &state, p.video, p.audio)
-			out := publisher.Output(&state, Source{}, p.video, p.audio, "")
+			wantSizes(t, outputs, &state, p.video, p.audio)
+			out := outputs.describe(&state, p.video, p.audio)
 			var paths []string
 			for _, s := range out.C2PA {
 				paths = append(paths, s.Path)
@@ -151,22 +152,22 @@ func TestPublishSigned(t *testing.T) {
 			return dest, dir
 		}
 		dest, dir := run(0)
-		if !slices.ContainsFunc(dest.puts, func(s string) bool { return strings.Contains(s, " part 2:") }) {
+		if !slices.ContainsFunc(dest.Puts(), func(s string) bool { return strings.Contains(s, " part 2:") }) {
 			t.Errorf("%s: no file was uploaded in parts", tt.name)
 		}
 		for _, name := range []string{"v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4"} {
-			if diff := cmp.Diff(allFrames(t, filepath.Join(unsigned, name)), allFrames(t, filepath.Join(dir, name))); diff != "" {
+			if diff := cmp.Diff(mediatest.AllFrames(t, filepath.Join(unsigned, name)), mediatest.AllFrames(t, filepath.Join(dir, name))); diff != "" {
 				t.Errorf("%s: signing changed the frames of %s:\n%s", tt.name, name, diff)
 			}
 		}
-		keys := slices.Sorted(maps.Keys(contents(t, dest.store)))
+		keys := slices.Sorted(maps.Keys(dest.Contents(t)))
 		step := 3
 		if tt.long > 0 { // what grows in groups does all that the others do
 			step = 1
 		}
-		for fail := 1; fail <= dest.count; fail += step {
+		for fail := 1; fail <= dest.Count(); fail += step {
 			again, _ := run(fail)
-			if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(contents(t, again.store)))); diff != "" {
+			if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(again.Contents(t)))); diff != "" {
 				t.Errorf("%s, put %d failed: %s", tt.name, fail, diff)
 			}
 		}
@@ -187,19 +188,19 @@ func TestSigningFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, outputs := range []weir.TranscodeOutputs{
+	for _, formats := range []weir.TranscodeOutputs{
 		{MP4: allOutputs().MP4}, {FMP4: allOutputs().FMP4}, {HLS: allOutputs().HLS}, allOutputs(),
 	} {
 		for _, parts := range []int64{0, smallParts} {
-			_, dest := newDestination(t)
-			dest.parts = parts
-			publisher := Publisher{Work: p.store, Dest: dest, Outputs: outputs, TS: true, Dir: t.TempDir()}
-			publisher.Sign = (&Signer{C2PA: signer}).Transcode(Origin{Name: "film.mp4"}, time.Now())
-			var state PublishState
-			if err := publisher.Publish(t.Context(), &state, p.video, p.audio); !errors.Is(err, broken) || state.Finished {
+			_, dest := mediatest.NewDestination(t)
+			dest.Parts = parts
+			outputs := Outputs{Store: p.store, Dest: dest, Formats: formats, TS: true, Dir: t.TempDir()}
+			outputs.Sign = (&Signer{C2PA: signer}).Transcode(Origin{Name: "film.mp4"}, time.Now())
+			var state State
+			if err := outputs.Publish(t.Context(), &state, p.video, p.audio); !errors.Is(err, broken) || state.Finished {
 				t.Errorf("finished %t: %v", state.Finished, err)
 			}
-			for key := range contents(t, dest.store) {
+			for key := range dest.Contents(t) {
 				if !strings.HasSuffix(key, ".m4s") {
 					t.Errorf("%s was put unsigned", key)
 				}

@@ -9,27 +9,13 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/weir"
 )
 
-// Stream is a track of the result, as far as it is encoded without gaps from the start.
-type Stream struct {
-	Name     string          // of the rendition, or audio<k>; also the name of its folder in outputs
-	Prefix   string          // of its segments in the working storage
-	Index    cmaf.TrackIndex // of these segments
-	Complete bool            // nothing will be added
-	FPS      float64         // frames a second on average; 0 = not known
-
-	// Upper bounds of the complete stream.
-	Samples int
-	Length  time.Duration
-}
-
-func (s Stream) incomplete() bool { return !s.Complete }
-
 // Streams returns the tracks of a plan, from the results so far, in any order. Chunks count up to
 // the first missing one.
-func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []Stream, err error) {
+func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []publish.Stream, err error) {
 	ordered := make([]*ChunkResult, len(plan.Chunks))
 	for i := range chunks {
 		if n := chunks[i].Chunk; n >= 0 && n < len(ordered) {
@@ -52,7 +38,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 			s.Index, s.Complete = track.Index(), true
 		} else {
 			for _, result := range ordered[:done] {
-				if err := s.add(result.Renditions); err != nil {
+				if err := add(&s, result.Renditions); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -64,7 +50,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 		s := plan.stream(track.Name, track.Name)
 		s.Samples = audioPackets(plan, k)
 		if i := slices.IndexFunc(audios, func(r RenditionResult) bool { return r.Name == track.Name }); i >= 0 {
-			if err := s.add(audios[i : i+1]); err != nil {
+			if err := add(&s, audios[i:i+1]); err != nil {
 				return nil, nil, err
 			}
 			s.Complete = true
@@ -72,15 +58,15 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 		audio = append(audio, s)
 	}
 	// A track may turn out to be empty.
-	return video, slices.DeleteFunc(audio, func(s Stream) bool { return s.Complete && len(s.Index.Segments) == 0 }), nil
+	return video, slices.DeleteFunc(audio, func(s publish.Stream) bool { return s.Complete && len(s.Index.Segments) == 0 }), nil
 }
 
-func (p *Plan) stream(name, dir string) Stream {
-	return Stream{Name: name, Prefix: p.Prefix + "/" + dir, Length: time.Duration(p.Source.Duration * float64(time.Second))}
+func (p *Plan) stream(name, dir string) publish.Stream {
+	return publish.Stream{Name: name, Prefix: p.Prefix + "/" + dir, Length: time.Duration(p.Source.Duration * float64(time.Second))}
 }
 
 // add appends the segments of the result that has the stream's name.
-func (s *Stream) add(results []RenditionResult) error {
+func add(s *publish.Stream, results []RenditionResult) error {
 	for _, r := range results {
 		if r.Name != s.Name {
 			continue
@@ -112,9 +98,9 @@ func audioPackets(plan Plan, k int) int {
 
 // CheckFrames returns an error if a rendition is incomplete or has another number of frames than
 // planned.
-func CheckFrames(plan Plan, video []Stream) error {
+func CheckFrames(plan Plan, video []publish.Stream) error {
 	for _, r := range plan.Renditions {
-		i := slices.IndexFunc(video, func(s Stream) bool { return s.Name == r.Name })
+		i := slices.IndexFunc(video, func(s publish.Stream) bool { return s.Name == r.Name })
 		if i < 0 || !video[i].Complete {
 			return weir.Errorf(weir.Internal, "rendition %s is not complete", r.Name)
 		}

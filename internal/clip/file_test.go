@@ -1,4 +1,4 @@
-package vod
+package clip
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -47,7 +49,7 @@ func partFilm(t *testing.T, name string) string {
 	} else {
 		args = append([]string{"-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=40", "-f", "lavfi", "-i", "sine=d=40:r=48000", "-preset", "ultrafast"}, args...)
 	}
-	file := clip(t, "part "+name, args...)
+	file := mediatest.Film(t, "part "+name, args...)
 	if name != "no cues.mkv" {
 		return file
 	}
@@ -76,29 +78,30 @@ func TestImportPart(t *testing.T) {
 			t.Parallel()
 			e := newEngine(t)
 			file := partFilm(t, name)
-			whole, err := e.Import(t.Context(), ImportOptions{File: file, Prefix: "whole"})
+			whole, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: "whole"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			end := time.Duration(whole.Duration * float64(time.Second))
 			type window struct {
-				Part
+				vod.Part
 				from, to bool // it is a part of the file there
 			}
 			windows := []window{
-				{Part{0, 3 * time.Second}, false, true},
-				{Part{16_730 * time.Millisecond, 22_210 * time.Millisecond}, true, true},
-				{Part{30_333 * time.Millisecond, 0}, true, false},
+				{vod.Part{Start: 0, End: 3 * time.Second}, false, true},
+				{vod.Part{Start: 16_730 * time.Millisecond, End: 22_210 * time.Millisecond}, true, true},
+				{vod.Part{Start: 30_333 * time.Millisecond, End: 0}, true, false},
 			}
 			if film.all {
 				windows = append(windows,
-					window{Part{22 * time.Second, 22_050 * time.Millisecond}, true, true},
-					window{Part{19_990 * time.Millisecond, 37 * time.Second}, true, false},
-					window{Part{end - 10*time.Millisecond, end}, true, false},
+					window{vod.Part{Start: 22 * time.Second, End: 22_050 * time.Millisecond}, true, true},
+					window{vod.Part{Start: 19_990 * time.Millisecond, End: 37 * time.Second}, true, false},
+					window{vod.Part{Start: end - 10*time.Millisecond, End: end}, true, false},
 				)
 			}
 			for i, window := range windows {
-				part, err := e.Import(t.Context(), ImportOptions{File: file, Prefix: fmt.Sprintf("part%d", i), Part: &window.Part})
+				needed := vod.Part{Start: window.Start - slack, End: window.End}
+				part, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: fmt.Sprintf("part%d", i), Part: &needed})
 				if err != nil {
 					t.Fatalf("%v: %v", window.Part, err)
 				}
@@ -109,9 +112,9 @@ func TestImportPart(t *testing.T) {
 					t.Errorf("%v: the file ends at %v s, want %v s", window.Part, part.Duration, whole.Duration)
 				}
 				if window.End == 0 {
-					window.End = end + clipSlack
+					window.End = end + slack
 				}
-				want, got := e.cutPart(t, whole, window.Part), e.cutPart(t, part, window.Part)
+				want, got := cutPart(t, e, whole, window.Part), cutPart(t, e, part, window.Part)
 				want.compare(t, got, name)
 			}
 		})
@@ -120,25 +123,25 @@ func TestImportPart(t *testing.T) {
 
 // partClip is a clip of an imported file.
 type partClip struct {
-	Part
-	result       ClipResult
+	vod.Part
+	result       Result
 	err          error
 	video, audio *media.Track
 }
 
-func (e Engine) cutPart(t *testing.T, src Source, part Part) (c partClip) {
+func cutPart(t *testing.T, e vod.Engine, src vod.Source, part vod.Part) (c partClip) {
 	t.Helper()
-	source, err := e.clipSource(t.Context(), src)
+	source, err := sourceOf(t.Context(), e, src)
 	if err != nil {
 		t.Fatal(err)
 	}
 	prefix := fmt.Sprintf("clip of %s from %v to %v", src.Prefix, part.Start, part.End)
 	c.Part = part
-	c.result, c.err = e.Clip(t.Context(), source, ClipOptions{Prefix: prefix, Start: part.Start, End: part.End, Dir: t.TempDir()})
+	c.result, c.err = Cut(t.Context(), e, source, Options{Prefix: prefix, Start: part.Start, End: part.End, Dir: t.TempDir()})
 	if c.err != nil {
 		return c
 	}
-	if c.video, err = media.Open(t.Context(), e.Store, prefix+"/"+sourceDir); err != nil {
+	if c.video, err = media.Open(t.Context(), e.Store, prefix+"/"+media.RecordedVideo); err != nil {
 		t.Fatal(err)
 	}
 	if c.audio, err = media.Open(t.Context(), e.Store, prefix+"/"+audioName(0)); err != nil && !weir.IsNotFound(err) {
@@ -216,7 +219,7 @@ func TestClipFileOutside(t *testing.T) {
 		{39 * time.Second, 40*time.Second + 50*time.Millisecond, ""},
 	} {
 		dir := t.TempDir()
-		_, err := ClipFile(t.Context(), ClipFileOptions{
+		_, err := CutFile(t.Context(), FileOptions{
 			FFmpeg: e.FFmpeg, Source: file, Out: filepath.Join(dir, "clip.mp4"), Start: tt.start, End: tt.end, Dir: filepath.Join(dir, "work"),
 		})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want || weir.KindOf(err) != weir.Invalid) {

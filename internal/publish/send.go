@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ type outgoing struct {
 	open             func(context.Context) io.ReadSeekCloser
 
 	// For an object that is uploaded in parts, maybe while it grows:
-	parts    *FileState // progress of the upload; nil = it is put in one piece
+	parts    *FileState // progress of the upload; nil = it is put with one request
 	head     int64      // bytes at its start that are known only when it is complete
 	ready    int64      // bytes from its start that will not change, except for the head
 	complete bool       // nothing will be added to it
@@ -39,7 +39,7 @@ type outgoing struct {
 // send sends an object to the destination: all of it, or the parts that are ready.
 //
 // It sends every object of every output, except for files that are signed: see sendSigned.
-func (r *publishing) send(ctx context.Context, o outgoing) error {
+func (r *run) send(ctx context.Context, o outgoing) error {
 	if o.parts != nil {
 		return r.sendParts(ctx, o)
 	}
@@ -48,7 +48,7 @@ func (r *publishing) send(ctx context.Context, o outgoing) error {
 	return r.Dest.Put(ctx, o.key, body, o.size, blob.PutOptions{ContentType: o.contentType})
 }
 
-func (r *publishing) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
+func (r *run) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
 	open := func(context.Context) io.ReadSeekCloser { return memory{bytes.NewReader(data)} }
 	o := outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open}
 	return r.send(ctx, o)
@@ -61,7 +61,7 @@ func (memory) Close() error { return nil }
 
 // sendParts uploads the parts that are ready and were not uploaded yet. When the object is complete, it
 // uploads the last part too, then the first, and completes the upload.
-func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
+func (r *run) sendParts(ctx context.Context, o outgoing) error {
 	upload, err := r.upload(ctx, o)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (o outgoing) partCount() int {
 }
 
 // sendPart uploads part n of an object.
-func (r *publishing) sendPart(ctx context.Context, upload blob.Upload, o outgoing, n int) error {
+func (r *run) sendPart(ctx context.Context, upload blob.Upload, o outgoing, n int) error {
 	start := int64(n-1) * o.parts.PartSize
 	size := min(o.parts.PartSize, o.ready-start)
 	return r.inSlot(ctx, func() error {
@@ -108,7 +108,7 @@ func (r *publishing) sendPart(ctx context.Context, upload blob.Upload, o outgoin
 }
 
 // complete completes the upload of an object, all parts of which were uploaded.
-func (r *publishing) complete(ctx context.Context, upload blob.Upload, o outgoing) error {
+func (r *run) complete(ctx context.Context, upload blob.Upload, o outgoing) error {
 	count := o.partCount()
 	parts := make([]blob.PartInfo, 0, count)
 	for _, n := range slices.Sorted(maps.Keys(o.parts.Parts)) {
@@ -125,7 +125,7 @@ func (r *publishing) complete(ctx context.Context, upload blob.Upload, o outgoin
 }
 
 // upload resumes the upload of an object, or begins it.
-func (r *publishing) upload(ctx context.Context, o outgoing) (blob.Upload, error) {
+func (r *run) upload(ctx context.Context, o outgoing) (blob.Upload, error) {
 	if o.parts.Upload != "" {
 		return r.Dest.Resume(ctx, o.key, o.parts.Upload)
 	}

@@ -1,4 +1,4 @@
-package vod
+package clip
 
 import (
 	"bytes"
@@ -14,9 +14,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
+	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -33,6 +38,24 @@ var clipFilms = map[string][]string{
 	"only keys": {"-r", "25", "-c:v", "libx264", "-preset", "ultrafast", "-g", "1"},
 }
 
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(mediatest.Runner{M: m})
+}
+
+func newEngine(t *testing.T) vod.Engine {
+	t.Helper()
+	store, err := blob.NewDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vod.Engine{FFmpeg: engine, Store: store}
+}
+
 func TestClip(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -41,14 +64,14 @@ func TestClip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEngine(t)
-			film := clip(t, "clip "+name+".mp4", append([]string{
+			film := mediatest.Film(t, "clip "+name+".mp4", append([]string{
 				"-f", "lavfi", "-i", "testsrc2=s=320x180:r=60:d=6", "-f", "lavfi", "-i", "sine=d=6:r=48000", "-c:a", "aac",
 			}, args...)...)
-			src, err := e.Import(t.Context(), ImportOptions{File: film, Prefix: "film", SegmentSeconds: 2})
+			src, err := e.Import(t.Context(), vod.ImportOptions{File: film, Prefix: "film", SegmentSeconds: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
-			source, err := e.clipSource(t.Context(), src)
+			source, err := sourceOf(t.Context(), e, src)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,32 +97,53 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// Where key frames are far apart, frames need one that is many segments before them.
+func TestClipFarFromKeyFrame(t *testing.T) {
+	e := newEngine(t)
+	film := mediatest.Film(t, "one key frame.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=16", "-c:v", "libx264", "-preset", "ultrafast",
+		"-g", "1000", "-sc_threshold", "0", "-bf", "2", "-pix_fmt", "yuv420p")
+	src, err := e.Import(t.Context(), vod.ImportOptions{File: film, Prefix: "film", SegmentSeconds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sourceOf(t.Context(), e, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(source.Video.Index().Segments); n < 4 {
+		t.Fatalf("the film has %d segments", n)
+	}
+	cut := cutFilm(t, e, source, 130, 140)
+	cut.pictures = pictures(t, film)
+	cut.check(t)
+}
+
 // cutClip is a clip of frames first up to last of a source.
 type cutClip struct {
-	Engine
+	vod.Engine
 	prefix      string
-	source      ClipSource
+	source      Source
 	times       []int64 // of all frames of the source
 	first, last int
-	result      ClipResult
+	result      Result
 	video       *media.Track
 	pictures    [][]byte // of the source
 }
 
-func cutFilm(t *testing.T, e Engine, source ClipSource, first, last int) cutClip {
+func cutFilm(t *testing.T, e vod.Engine, source Source, first, last int) cutClip {
 	t.Helper()
 	c := cutClip{Engine: e, prefix: fmt.Sprintf("clip-%d-%d", first, last), source: source, first: first, last: last}
 	track := source.Video.Index().Track
 	c.times, _ = timesOf(source.Video.Index())
-	o := ClipOptions{Prefix: c.prefix, Start: track.Time(c.times[first]).Round(time.Millisecond), End: time.Hour, Dir: t.TempDir()}
+	o := Options{Prefix: c.prefix, Start: track.Time(c.times[first]).Round(time.Millisecond), End: time.Hour, Dir: t.TempDir()}
 	if last < len(c.times) {
 		o.End = track.Time(c.times[last]).Round(time.Millisecond)
 	}
 	var err error
-	if c.result, err = e.Clip(t.Context(), source, o); err != nil {
+	if c.result, err = Cut(t.Context(), e, source, o); err != nil {
 		t.Fatalf("frames %d to %d: %v", first, last, err)
 	}
-	if c.video, err = media.Open(t.Context(), e.Store, c.prefix+"/"+sourceDir); err != nil {
+	if c.video, err = media.Open(t.Context(), e.Store, c.prefix+"/"+media.RecordedVideo); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -280,13 +324,25 @@ func TestClipOfRecording(t *testing.T) {
 		t.Skip("slow")
 	}
 	e := newEngine(t)
-	again := clip(t, "clip-again.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4", "-c:v", "libx264", "-preset", "ultrafast", "-g", "48", "-bf", "0")
-	record(t, e, "asset", plain(t), again)
-	track, err := media.Open(t.Context(), e.Store, "asset/"+sourceDir)
+	again := mediatest.Film(t, "clip-again.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4", "-c:v", "libx264", "-preset", "ultrafast", "-g", "48", "-bf", "0")
+	var tracks []*media.Track
+	for _, file := range []string{mediatest.Plain(t), again} {
+		src, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: filepath.Base(file), SegmentSeconds: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		video, _, err := e.Tracks(t.Context(), src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracks = append(tracks, video)
+	}
+	mediatest.Record(t, e.Store, "asset", tracks...)
+	track, err := media.Open(t.Context(), e.Store, "asset/"+media.RecordedVideo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := ClipSource{Video: track}
+	source := Source{Video: track}
 	times, _ := timesOf(track.Index())
 	cut := cutFilm(t, e, source, 100, len(times)-30)
 	got, _ := timesOf(cut.video.Index())
@@ -307,15 +363,15 @@ func TestClipOfRecording(t *testing.T) {
 
 func TestClipOfNothing(t *testing.T) {
 	e := newEngine(t)
-	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "film"})
+	src, err := e.Import(t.Context(), vod.ImportOptions{File: mediatest.Plain(t), Prefix: "film"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := e.clipSource(t.Context(), src)
+	source, err := sourceOf(t.Context(), e, src)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Clip(t.Context(), source, ClipOptions{Prefix: "clip", Start: time.Minute, End: 2 * time.Minute, Dir: t.TempDir()})
+	_, err = Cut(t.Context(), e, source, Options{Prefix: "clip", Start: time.Minute, End: 2 * time.Minute, Dir: t.TempDir()})
 	if weir.KindOf(err) != weir.NotFound {
 		t.Errorf("a clip after the end: %v", err)
 	}

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"cmp"
@@ -15,29 +15,29 @@ func (o mp4Output) name() string { return "mp4" }
 
 func (o mp4Output) file(rendition string) string { return rendition + ".mp4" }
 
-func (o mp4Output) jobs(r *publishing) (jobs []publishJob) {
+func (o mp4Output) jobs(r *run) (jobs []job) {
 	renditions, audio := r.video, r.audio[:min(1, len(r.audio))]
 	if len(renditions) == 0 {
 		renditions, audio = audio, nil
 	}
 	for _, s := range renditions {
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(o.file(s.Name)), state: r.state.piece(o.name(), s.Name, ""),
+			key: o.key(o.file(s.Name)), state: r.state.item(o.name(), s.Name, ""),
 			streams: append([]Stream{s}, audio...), render: cmaf.Progressive, grows: true, title: s.Name,
 		}))
 	}
 	return jobs
 }
 
-func (o mp4Output) finish(context.Context, *publishing) error { return nil }
+func (o mp4Output) finish(context.Context, *run) error { return nil }
 
 func (o mp4Output) manifests() []string { return nil }
 
-func (o mp4Output) keys(rendition string, _ *PieceState) []string {
+func (o mp4Output) keys(rendition string, _ *ItemState) []string {
 	return []string{o.key(o.file(rendition))}
 }
 
-func (o mp4Output) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
+func (o mp4Output) report(out *weir.TranscodeOutput, state *State, _, _ []Stream) {
 	for i := range out.Renditions {
 		r := &out.Renditions[i]
 		r.MP4 = o.path(o.file(r.Name))

@@ -1,4 +1,4 @@
-package vod
+package clip
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 // cutAudio makes audio track k of the clip: the packets of the source, in segments that start where those of
 // the video start. A packet can be decoded only after the one before it, so the track starts with a packet
 // that nobody hears; see cmaf.Track.Priming.
-func (c *clipMaker) cutAudio(ctx context.Context, k int, source *media.Track) (*media.Track, error) {
-	a := &clipAudio{clipMaker: c, source: source, index: source.Index(), prefix: c.o.Prefix + "/" + audioName(k)}
+func (c *maker) cutAudio(ctx context.Context, k int, source *media.Track) (*media.Track, error) {
+	a := &audioMaker{maker: c, source: source, index: source.Index(), prefix: c.o.Prefix + "/" + audioName(k)}
 	start, end := c.o.Start, c.o.End
 	if n := len(c.video.Segments); n > 0 {
 		start, end = c.video.Track.Time(c.video.Start()), c.video.TrackOf(n-1).Time(c.video.End())
@@ -42,7 +42,7 @@ func (c *clipMaker) cutAudio(ctx context.Context, k int, source *media.Track) (*
 			}
 		}
 	}
-	if err := a.finish(); err != nil {
+	if err := a.finish(ctx); err != nil {
 		return nil, err
 	}
 	if len(a.cut.Segments) == 0 {
@@ -82,41 +82,41 @@ func between(f cmaf.Fragment, track cmaf.Track, start, end time.Duration) cmaf.F
 	}
 }
 
-// clipAudio is an audio track of a clip that is being made.
-type clipAudio struct {
-	*clipMaker
+// audioMaker is an audio track of a clip that is being made.
+type audioMaker struct {
+	*maker
 	source *media.Track
 	index  cmaf.TrackIndex // of the source
 	prefix string
 	cut    cmaf.TrackIndex
 
-	writer *trackWriter // of the open run of packets
-	wall   time.Time    // at time 0 of the timeline; zero = not known
-	gap    bool         // the source has a gap before the open run
+	writer *media.Writer // of the open run of packets
+	wall   time.Time     // at time 0 of the timeline; zero = not known
+	gap    bool          // the source has a gap before the open run
 }
 
 // add adds packets, which continue the ones before unless there is a gap.
-func (a *clipAudio) add(ctx context.Context, track cmaf.Track, f cmaf.Fragment, gap bool) error {
-	if a.writer != nil && (gap || !sameCoding(a.writer.track(), track)) {
-		if err := a.finish(); err != nil {
+func (a *audioMaker) add(ctx context.Context, track cmaf.Track, f cmaf.Fragment, gap bool) error {
+	if a.writer != nil && (gap || !sameCoding(a.writer.Track(), track)) {
+		if err := a.finish(ctx); err != nil {
 			return err
 		}
 	}
 	if a.writer == nil {
 		a.gap = len(a.cut.Segments) > 0
-		a.writer = &trackWriter{store: a.Store, prefix: a.prefix, first: len(a.cut.Segments)}
-		a.writer.begin(ctx, track, 2, a.boundaries(track, f.Start))
+		a.writer = &media.Writer{Store: a.Store, Prefix: a.prefix, First: len(a.cut.Segments)}
+		a.writer.Begin(track, 2*time.Second, a.boundaries(track, f.Start))
 	}
-	return a.writer.add(f)
+	return a.writer.Add(ctx, f)
 }
 
 // boundaries returns the rule for segments of audio: they start with the first packet at or after the start of
 // each segment of the video, or every few seconds if there is no video.
-func (a *clipAudio) boundaries(track cmaf.Track, start int64) cutFunc {
+func (a *audioMaker) boundaries(track cmaf.Track, start int64) media.Cut {
 	var starts []int64
 	for n, s := range a.video.Segments {
 		coded := a.video.TrackOf(n)
-		if at := rescale(s.Start(), int64(coded.Timescale), int64(track.Timescale)); n > 0 && at > start {
+		if at := cmaf.RescaleUp(s.Start(), int64(coded.Timescale), int64(track.Timescale)); n > 0 && at > start {
 			starts = append(starts, at)
 		}
 	}
@@ -135,17 +135,17 @@ func (a *clipAudio) boundaries(track cmaf.Track, start int64) cutFunc {
 const audioSegment = 6
 
 // finish stores the open run of packets.
-func (a *clipAudio) finish() error {
+func (a *audioMaker) finish(ctx context.Context) error {
 	if a.writer == nil {
 		return nil
 	}
 	w := a.writer
 	a.writer = nil
-	if err := w.finish(); err != nil {
+	if err := w.Finish(ctx); err != nil {
 		return err
 	}
-	track := w.track()
-	appendRun(&a.cut, track, w.segments, a.gap, func(t int64) time.Time {
+	track := w.Track()
+	appendRun(&a.cut, track, w.Index().Segments, a.gap, func(t int64) time.Time {
 		if a.wall.IsZero() {
 			return a.wall
 		}

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -27,9 +28,9 @@ const storedState = `{"begun":true,` +
 
 func TestStoredPublishState(t *testing.T) {
 	t.Parallel()
-	want := PublishState{
+	want := State{
 		Begun: true, Finished: true,
-		Pieces: map[string]map[string]*PieceState{
+		Items: map[string]map[string]*ItemState{
 			"hls": {
 				"720p0": {SegmentState: SegmentState{Segments: 3, TS: cmaf.TSState{
 					PAT: 3, PMT: 3, Video: 7, Audio: 9, Delay: 7201, Started: true, Decoded: 532800, Clock: 540000,
@@ -43,7 +44,7 @@ func TestStoredPublishState(t *testing.T) {
 			"fmp4": {"index-stream1.mp4": {FileState: FileState{Done: true}}, "index-stream0.mp4": {}},
 		},
 	}
-	var got PublishState
+	var got State
 	if err := json.Unmarshal([]byte(storedState), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestStoredPublishState(t *testing.T) {
 	if diff := cmp.Diff(want, afterRestart(t, want)); diff != "" {
 		t.Errorf("the state after a restart (-want +got):\n%s", diff)
 	}
-	want.Base, want.Pieces["hls"]["720p0"].Form = "ipfs://cid", formZero
+	want.Base, want.Items["hls"]["720p0"].Form = "ipfs://cid", formZero
 	if diff := cmp.Diff(want, afterRestart(t, want)); diff != "" {
 		t.Errorf("the state with new members after a restart (-want +got):\n%s", diff)
 	}
@@ -67,9 +68,9 @@ func TestPublishContinuesOlderForm(t *testing.T) {
 	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	dest.parts = smallParts
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), Dir: t.TempDir()}
+	dir, dest := mediatest.NewDestination(t)
+	dest.Parts = smallParts
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), Dir: t.TempDir()}
 	upload, err := dest.Upload(t.Context(), "fmp4/index-stream1.mp4", blob.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -78,21 +79,21 @@ func TestPublishContinuesOlderForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := PublishState{Begun: true, Pieces: map[string]map[string]*PieceState{
+	state := State{Begun: true, Items: map[string]map[string]*ItemState{
 		"hls":  {"320x180": {SegmentState: SegmentState{Segments: 2, Init: true}}},
 		"mp4":  {"160x90": {FileState: FileState{Done: true}}},
 		"fmp4": {"index-stream1.mp4": {FileState: FileState{Upload: upload.ID(), Head: 1000, PartSize: smallParts, Parts: map[int]blob.PartInfo{2: first}}}},
 	}}
-	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+	if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{filepath.Join(dir, "fmp4/index-stream1.mp4"), concatenate(t, dir, "v/hls/320x180", ".m4s")} {
+	for _, file := range []string{filepath.Join(dir, "fmp4/index-stream1.mp4"), mediatest.Concatenate(t, dir, "v/hls/320x180", ".m4s")} {
 		if start, _ := span(t, file); math.Abs(start) > 0.0005 {
 			t.Errorf("%s starts at %g", file, start)
 		}
-		wantFrames(t, "", testFrames, file)
+		mediatest.WantFrames(t, "", testFrames, file)
 	}
-	if slices.Contains(dest.puts, "v/mp4/160x90.mp4") {
+	if slices.Contains(dest.Puts(), "v/mp4/160x90.mp4") {
 		t.Error("a file that was done was put again")
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".weir", "upload", "*")); len(left) > 0 {
@@ -102,7 +103,7 @@ func TestPublishContinuesOlderForm(t *testing.T) {
 
 // late is a destination that knows its address when it is sealed, and not before.
 type late struct {
-	*recorder
+	*mediatest.Destination
 	sealed int
 	fail   bool
 }
@@ -110,7 +111,7 @@ type late struct {
 func (d *late) Seal(context.Context) (string, error) {
 	d.sealed++
 	if d.fail {
-		return "", errInjected
+		return "", mediatest.ErrInjected
 	}
 	return "ipfs://cid", nil
 }
@@ -119,48 +120,48 @@ func (d *late) Seal(context.Context) (string, error) {
 func TestSeal(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	_, disk := newDestination(t)
-	dest := &late{recorder: disk, fail: true}
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	var state PublishState
-	if err := publisher.Publish(t.Context(), &state, []Stream{p.video[0].upTo(2)}, p.audio); err != nil || dest.sealed != 0 {
+	_, disk := mediatest.NewDestination(t)
+	dest := &late{Destination: disk, fail: true}
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	var state State
+	if err := outputs.Publish(t.Context(), &state, []Stream{p.video[0].upTo(2)}, p.audio); err != nil || dest.sealed != 0 {
 		t.Fatalf("sealed %d times before everything was there: %v", dest.sealed, err)
 	}
-	if err := publisher.Publish(t.Context(), &state, p.video[:1], p.audio); weir.KindOf(err) != weir.Upstream || dest.sealed != 1 || state.Base != "" {
+	if err := outputs.Publish(t.Context(), &state, p.video[:1], p.audio); weir.KindOf(err) != weir.Upstream || dest.sealed != 1 || state.Base != "" {
 		t.Fatalf("sealed %d times as %q: %v", dest.sealed, state.Base, err)
 	}
-	puts := len(dest.puts)
+	puts := len(dest.Puts())
 	dest.fail = false
 	for range 2 {
 		state = afterRestart(t, state)
-		if err := publisher.Publish(t.Context(), &state, p.video[:1], p.audio); err != nil || dest.sealed != 2 || len(dest.puts) != puts {
-			t.Fatalf("sealed %d times, %v was put again: %v", dest.sealed, dest.puts[puts:], err)
+		if err := outputs.Publish(t.Context(), &state, p.video[:1], p.audio); err != nil || dest.sealed != 2 || len(dest.Puts()) != puts {
+			t.Fatalf("sealed %d times, %v was put again: %v", dest.sealed, dest.Puts()[puts:], err)
 		}
 	}
-	out := publisher.Output(&state, Source{}, p.video[:1], p.audio, "abcdefgh")
+	out := outputs.describe(&state, p.video[:1], p.audio)
 	if out.BaseURL != "ipfs://cid" || out.HLS.Path != "/v/hls/index.m3u8" || strings.Contains(out.MP4[0].Path, ":") {
 		t.Errorf("output %+v", out)
 	}
 }
 
-// withdraw deletes everything, by the state alone.
+// Withdraw deletes everything, by the state alone.
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	for _, ts := range []bool{true, false} {
-		dir, dest := newDestination(t)
-		dest.parts = smallParts
-		publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: ts, Dir: t.TempDir()}
+		dir, dest := mediatest.NewDestination(t)
+		dest.Parts = smallParts
+		outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: ts, Dir: t.TempDir()}
 		for _, segments := range []int{2, 3, 4} {
-			var state PublishState
-			if err := publisher.Publish(t.Context(), &state, []Stream{p.video[0].upTo(segments)}, p.audio); err != nil {
+			var state State
+			if err := outputs.Publish(t.Context(), &state, []Stream{p.video[0].upTo(segments)}, p.audio); err != nil {
 				t.Fatal(err)
 			}
 			state = afterRestart(t, state)
-			if err := publisher.withdraw(t.Context(), &state); err != nil {
+			if err := outputs.Withdraw(t.Context(), &state); err != nil {
 				t.Fatal(err)
 			}
-			if left := contents(t, dest.store); len(left) > 0 {
+			if left := dest.Contents(t); len(left) > 0 {
 				t.Errorf("with %d segments %d objects are left behind", segments, len(left))
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, ".weir", "upload", "*")); len(left) > 0 {

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 // growingFile is an MP4 file of an output.
 type growingFile struct {
 	key     string
-	state   *PieceState
+	state   *ItemState
 	streams []Stream
-	form    string // see PieceState
+	form    string // see ItemState
 
 	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
@@ -29,11 +29,11 @@ type growingFile struct {
 func (f growingFile) complete() bool { return !slices.ContainsFunc(f.streams, Stream.incomplete) }
 
 // fileJob returns the job that puts the new bytes of a file.
-func (r *publishing) fileJob(f growingFile) publishJob {
+func (r *run) fileJob(f growingFile) job {
 	return func(ctx context.Context) error { return r.publishFile(ctx, f) }
 }
 
-func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
+func (r *run) publishFile(ctx context.Context, f growingFile) error {
 	if f.state.Form != f.form {
 		if err := r.dropUpload(ctx, f); err != nil {
 			return err
@@ -64,7 +64,7 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 }
 
 // completed reports whether the destination has the complete file, and its size.
-func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, ok bool) {
+func (r *run) completed(ctx context.Context, f growingFile) (size int64, ok bool) {
 	if !f.complete() {
 		return 0, false
 	}
@@ -82,7 +82,7 @@ func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, 
 var errHeadTooLarge = errors.New("the head of the file needs more room than was kept for it")
 
 // extendFile puts a file, or the new parts of it.
-func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
+func (r *run) extendFile(ctx context.Context, f growingFile) error {
 	complete, begun := f.complete(), f.state.Upload != ""
 	pad := 0
 	if begun || !complete {
@@ -141,7 +141,7 @@ func (f growingFile) layout(pad int, boxes ...[]byte) (cmaf.Layout, error) {
 	return f.render(indexes, pad, boxes...)
 }
 
-func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
+func (r *run) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
 	tracks := make([]*media.Track, len(streams))
 	for i, s := range streams {
 		tracks[i] = r.track(s)
@@ -150,11 +150,11 @@ func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, er
 }
 
 // track returns a stream in the form for the destination.
-func (r *publishing) track(s Stream) *media.Track {
-	return media.NewTrack(r.Work, s.Prefix, s.Index).FromZero()
+func (r *run) track(s Stream) *media.Track {
+	return media.NewTrack(r.Store, s.Prefix, s.Index).FromZero()
 }
 
-// formZero is the form of pieces of CMAF segments whose times start at 0. Without a form they start
+// formZero is the form of items of CMAF segments whose times start at 0. Without a form they start
 // at cmaf.Lead.
 const formZero = "zero"
 
@@ -199,7 +199,7 @@ func lastSample(s cmaf.Segment, extent cmaf.Extent) int64 {
 
 // worthUpload reports whether the second part of the file can be sent, and sets the size of its
 // head and of its parts.
-func (r *publishing) worthUpload(f growingFile) bool {
+func (r *run) worthUpload(f growingFile) bool {
 	if !f.grows || r.Sign != nil || r.Dest.PartSize() == 0 {
 		return false
 	}
@@ -240,12 +240,12 @@ func (s Stream) headBound() int64 {
 }
 
 // dropUpload aborts the upload of a file and resets its state.
-func (r *publishing) dropUpload(ctx context.Context, f growingFile) error {
+func (r *run) dropUpload(ctx context.Context, f growingFile) error {
 	if f.state.Upload != "" {
 		if err := r.abortUpload(ctx, f.key, f.state.Upload); err != nil {
 			return err
 		}
 	}
-	r.change(func() { *f.state = PieceState{Form: f.form} })
+	r.change(func() { *f.state = ItemState{Form: f.form} })
 	return r.save(ctx)
 }

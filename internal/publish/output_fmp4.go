@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 	return cmaf.Files{Video: files(cmaf.Video, video), Audio: files(cmaf.Audio, audio)}
 }
 
-func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
+func (o fmp4Output) jobs(r *run) (jobs []job) {
 	files := o.files(r.video, r.audio)
 	streams := slices.Concat(r.video, r.audio)
 	render := func(indexes []cmaf.TrackIndex, _ int, boxes ...[]byte) (cmaf.Layout, error) {
@@ -40,14 +40,14 @@ func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
 	for i, file := range slices.Concat(files.Video, files.Audio) {
 		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero), streams: streams[i : i+1], render: render,
+			key: o.key(name), form: formZero, state: r.state.item(o.name(), name, formZero), streams: streams[i : i+1], render: render,
 			title: streams[i].Name,
 		}))
 	}
 	return jobs
 }
 
-func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
+func (o fmp4Output) finish(ctx context.Context, r *run) error {
 	files := o.files(r.video, r.audio)
 	for _, list := range [][]cmaf.TrackFile{files.Audio, files.Video} {
 		for i := range list {
@@ -83,12 +83,12 @@ func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
 
 func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }
 
-func (o fmp4Output) keys(file string, _ *PieceState) []string {
+func (o fmp4Output) keys(file string, _ *ItemState) []string {
 	playlist := strings.NewReplacer("index-stream", "media_", ".mp4", ".m3u8").Replace(file)
 	return []string{o.key(file), o.key(playlist)}
 }
 
-func (o fmp4Output) report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream) {
+func (o fmp4Output) report(out *weir.TranscodeOutput, state *State, video, audio []Stream) {
 	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
 	files := o.files(video, audio)
 	all := slices.Concat(files.Video, files.Audio)

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"context"
@@ -13,6 +13,11 @@ import (
 
 // Ingredient is what something signed was made from.
 type Ingredient = c2pa.Source
+
+// NewIngredient describes a file in a format such as mp4, as ffprobe names it.
+func NewIngredient(name, format string, manifest *SourceManifest) *Ingredient {
+	return &Ingredient{Title: name, Format: mediaType("." + format), Manifest: manifest}
+}
 
 // Subject is what a presentation is signed as.
 type Subject struct {
@@ -57,24 +62,4 @@ func (of Subject) steps(names []string) (steps []c2pa.Step) {
 		steps = append(steps, c2pa.Repackaged)
 	}
 	return steps
-}
-
-// Ingredient describes the source of an upload.
-func (p *Plan) Ingredient(name string, manifest *SourceManifest) *Ingredient {
-	return &Ingredient{Title: name, Format: mediaType("." + p.Source.Probe.Format), Manifest: manifest}
-}
-
-// Copied returns the names of the tracks whose frames are those of the source.
-func (p *Plan) Copied() (names []string) {
-	for _, r := range p.Renditions {
-		if r.Copy {
-			names = append(names, r.Name)
-		}
-	}
-	for _, a := range p.Audio {
-		if a.Copy {
-			names = append(names, a.Name)
-		}
-	}
-	return names
 }

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"context"
@@ -35,8 +35,7 @@ type Origin struct {
 // SourceManifest is the manifest of a source that is signed itself.
 type SourceManifest = c2pa.SourceManifest
 
-// Signing signs all outputs of a Publisher. HLS has CMAF segments then, because MPEG-TS can't be
-// signed.
+// Signing signs Outputs. HLS has CMAF segments then, because MPEG-TS can't be signed.
 type Signing struct {
 	signer  *c2pa.Signer
 	content c2pa.Content
@@ -70,7 +69,7 @@ func mediaType(name string) string {
 
 // SourceName returns the name of a source by its path or URL.
 func SourceName(source string) string {
-	if u, err := url.Parse(source); err == nil && isURL(source) {
+	if u, err := url.Parse(source); err == nil && strings.Contains(source, "://") {
 		source = u.Path
 	}
 	return path.Base(filepath.ToSlash(source))
@@ -103,7 +102,7 @@ func (s *Signing) of(rendition string) c2pa.Content {
 }
 
 // signer returns what signs the file of a rendition; nil = files are not signed.
-func (r *publishing) signer(rendition string) (*c2pa.File, error) {
+func (r *run) signer(rendition string) (*c2pa.File, error) {
 	if r.Sign == nil {
 		return nil, nil
 	}
@@ -111,9 +110,9 @@ func (r *publishing) signer(rendition string) (*c2pa.File, error) {
 }
 
 // sendSigned sends a complete file, which is hashed while it is sent, so one part after the other.
-// Its first part, which has the manifest, is the last. Only a file that is put in one piece is read
+// Its first part, which has the manifest, is the last. Only a file that is put with one request is read
 // twice.
-func (r *publishing) sendSigned(ctx context.Context, f growingFile, file *c2pa.File, o outgoing) error {
+func (r *run) sendSigned(ctx context.Context, f growingFile, file *c2pa.File, o outgoing) error {
 	if o.parts == nil {
 		return r.inSlot(ctx, func() error {
 			hash := c2pa.NewHash()
@@ -183,7 +182,7 @@ func (r *publishing) sendSigned(ctx context.Context, f growingFile, file *c2pa.F
 }
 
 // putManifest signs a file and puts the manifest into it.
-func (r *publishing) putManifest(ctx context.Context, f growingFile, file *c2pa.File, hash *c2pa.Hash, o *outgoing) (signed weir.Provenance, err error) {
+func (r *run) putManifest(ctx context.Context, f growingFile, file *c2pa.File, hash *c2pa.Hash, o *outgoing) (signed weir.Provenance, err error) {
 	sum, err := hash.Sum()
 	if err != nil {
 		return signed, err
@@ -256,7 +255,7 @@ func (s Stream) expectedSegments() int {
 
 // putSigned puts the segments of a variant that are ready, each with its hashes. number is that of
 // the track in the manifest.
-func (o hlsOutput) putSigned(ctx context.Context, r *publishing, v variant, number int, state *SegmentState) error {
+func (o hlsOutput) putSigned(ctx context.Context, r *run, v variant, number int, state *SegmentState) error {
 	track := r.track(*v.main())
 	if state.Tree == nil {
 		tree, err := c2pa.NewTree(number, track.Init(), v.main().expectedSegments())
@@ -280,7 +279,7 @@ func (o hlsOutput) putSigned(ctx context.Context, r *publishing, v variant, numb
 }
 
 // putBatch puts the next segments of a variant, which are whole groups of its tree.
-func (o hlsOutput) putBatch(ctx context.Context, r *publishing, v variant, track *media.Track, state *SegmentState, end int) error {
+func (o hlsOutput) putBatch(ctx context.Context, r *run, v variant, track *media.Track, state *SegmentState, end int) error {
 	tree, first := *state.Tree, state.Segments
 	tree.Row = append([]byte(nil), tree.Row...)
 	group := tree.Group()
@@ -349,13 +348,13 @@ func (o hlsOutput) putBatch(ctx context.Context, r *publishing, v variant, track
 }
 
 // putInits signs all variants together and puts their init segments, which all have the manifest.
-func (o hlsOutput) putInits(ctx context.Context, r *publishing) error {
+func (o hlsOutput) putInits(ctx context.Context, r *run) error {
 	variants := o.variants(r.video, r.audio)
-	pieces := make([]*PieceState, len(variants))
+	items := make([]*ItemState, len(variants))
 	trees, inits := make([]*c2pa.Tree, len(variants)), make([][]byte, len(variants))
 	for i, v := range variants {
-		pieces[i] = r.state.Pieces[o.name()][v.name]
-		trees[i], inits[i] = pieces[i].Tree, r.track(*v.main()).Init()
+		items[i] = r.state.Items[o.name()][v.name]
+		trees[i], inits[i] = items[i].Tree, r.track(*v.main()).Init()
 	}
 	box, signed, err := r.Sign.signer.Fragments(ctx, r.Sign.of(""), trees, inits)
 	if err != nil {
@@ -370,10 +369,10 @@ func (o hlsOutput) putInits(ctx context.Context, r *publishing) error {
 			return err
 		}
 		r.change(func() {
-			if !pieces[i].Init {
-				pieces[i].Init, pieces[i].Bytes = true, pieces[i].Bytes+int64(len(init))
+			if !items[i].Init {
+				items[i].Init, items[i].Bytes = true, items[i].Bytes+int64(len(init))
 			}
-			pieces[i].Signed = &signed
+			items[i].Signed = &signed
 		})
 	}
 	return nil

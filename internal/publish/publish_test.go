@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"bytes"
@@ -16,14 +16,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
+	"go.uber.org/goleak"
 
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
 	"weir/internal/cmaf"
 	"weir/internal/media"
+	"weir/internal/media/mediatest"
 	"weir/internal/weir"
 )
 
@@ -32,6 +34,10 @@ import (
 type presentation struct {
 	store        blob.Store
 	video, audio []Stream
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(mediatest.Runner{M: s3test.Runner{M: m}})
 }
 
 const testFrames = 190 // 7.6 s at 25 frames a second
@@ -104,14 +110,14 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 		tracks[0].Delay = 2 * int64(tracks[0].Timescale) / 25
 	}
 	two := int64(2 * tracks[0].Timescale)
-	w := trackWriter{store: store, prefix: prefix}
-	w.begin(t.Context(), tracks[0], 1, func(open cmaf.Contents, at int64, s cmaf.Sample) bool {
+	w := media.Writer{Store: store, Prefix: prefix}
+	w.Begin(tracks[0], time.Second, func(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 		return s.Sync && at/two > open.Start/two
 	})
 	var retimer cmaf.Retimer
 	add := func(f cmaf.Fragment, err error) {
 		if err == nil {
-			err = w.add(f)
+			err = w.Add(t.Context(), f)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -128,10 +134,10 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 		add(retimer.Add(f))
 	}
 	add(retimer.Finish())
-	if err := w.finish(); err != nil {
+	if err := w.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	index := w.index()
+	index := w.Index()
 	return Stream{Prefix: prefix, Index: index, Complete: true, Samples: index.Frames(), Length: index.Duration()}
 }
 
@@ -149,158 +155,8 @@ func allOutputs() weir.TranscodeOutputs {
 	return weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/v/hls"}, MP4: &weir.PathParam{Path: "/v/mp4"}, FMP4: &weir.PathParam{Path: "/"}}
 }
 
-// recorder is a destination that notes the keys of objects, and can fail.
-type recorder struct {
-	blob.Dest
-	store  blob.Store // behind it
-	parts  int64      // size of parts; 0 = as the destination has it
-	mu     sync.Mutex
-	puts   []string
-	failAt int // the put that fails, counting from 1; 0 = none
-	count  int
-}
-
-var errInjected = weir.Errorf(weir.Upstream, "the store has a bad day")
-
-func (r *recorder) step(name string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count++
-	if r.count == r.failAt {
-		return errInjected
-	}
-	r.puts = append(r.puts, name)
-	return nil
-}
-
-func (r *recorder) PartSize() int64 {
-	if r.parts > 0 {
-		return r.parts
-	}
-	return r.Dest.PartSize()
-}
-
-func (r *recorder) Put(ctx context.Context, key string, body io.Reader, size int64, o blob.PutOptions) error {
-	if err := r.step(key); err != nil {
-		return err
-	}
-	return r.Dest.Put(ctx, key, body, size, o)
-}
-
-func (r *recorder) Upload(ctx context.Context, key string, o blob.PutOptions) (blob.Upload, error) {
-	if err := r.step(key + " begin"); err != nil {
-		return nil, err
-	}
-	u, err := r.Dest.Upload(ctx, key, o)
-	return recordedUpload{u, r, key}, err
-}
-
-func (r *recorder) Resume(ctx context.Context, key, id string) (blob.Upload, error) {
-	u, err := r.Dest.Resume(ctx, key, id)
-	return recordedUpload{u, r, key}, err
-}
-
-type recordedUpload struct {
-	blob.Upload
-	recorder *recorder
-	key      string
-}
-
-func (u recordedUpload) Part(ctx context.Context, n int, body io.ReadSeeker, size int64) (blob.PartInfo, error) {
-	if err := u.recorder.step(fmt.Sprintf("%s part %d: %d", u.key, n, size)); err != nil {
-		return blob.PartInfo{}, err
-	}
-	return u.Upload.Part(ctx, n, body, size)
-}
-
-func (u recordedUpload) Complete(ctx context.Context, parts []blob.PartInfo) error {
-	if err := u.recorder.step(u.key + " complete"); err != nil {
-		return err
-	}
-	return u.Upload.Complete(ctx, parts)
-}
-
 // smallParts is a size of parts with which the MP4 files are uploaded while they grow.
 const smallParts = 96 << 10
-
-func newDestination(t *testing.T) (dir string, dest *recorder) {
-	t.Helper()
-	dir = t.TempDir()
-	disk, err := blob.NewDisk(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { disk.Close() })
-	return dir, &recorder{Dest: blob.NewDest(disk, "file://"+dir), store: disk}
-}
-
-// contents returns the objects of a store.
-func contents(t *testing.T, store blob.Store) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for info, err := range store.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _, err := store.Get(t.Context(), info.Key, 0, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(body)
-		if err := errors.Join(err, body.Close()); err != nil {
-			t.Fatal(err)
-		}
-		all[info.Key] = string(data)
-	}
-	return all
-}
-
-// decode decodes everything strictly and returns the number of frames; any
-// complaint of ffmpeg is an error.
-func decode(t *testing.T, path string) int {
-	t.Helper()
-	frames := 0
-	for text := range strings.Lines(allFrames(t, path)) {
-		if strings.HasPrefix(text, "0,") {
-			frames++
-		}
-	}
-	return frames
-}
-
-// allFrames returns the times and checksums of all frames, as ffmpeg writes them.
-func allFrames(t *testing.T, path string) string {
-	t.Helper()
-	var complaints bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-xerror", "-allowed_extensions", "ALL", "-i", path,
-		"-map", "0:v:0?", "-map", "0:a?", "-fps_mode", "passthrough", "-f", "framemd5", "-")
-	if !strings.HasSuffix(path, ".m3u8") {
-		cmd.Args = slices.DeleteFunc(cmd.Args, func(a string) bool { return a == "-allowed_extensions" || a == "ALL" })
-	}
-	cmd.Stderr = &complaints
-	out, err := cmd.Output()
-	if err != nil || complaints.Len() > 0 {
-		t.Errorf("decode %s: %v: %s", path, err, complaints.String())
-	}
-	return string(out)
-}
-
-// wantFrames decodes files, two at a time, and compares the number of frames of their
-// first stream; a negative number is the least there may be.
-func wantFrames(t *testing.T, dir string, want int, files ...string) {
-	t.Helper()
-	var group errgroup.Group
-	group.SetLimit(2)
-	for _, file := range files {
-		group.Go(func() error {
-			if got := decode(t, filepath.Join(dir, file)); got != want && (want >= 0 || got < -want) {
-				t.Errorf("%s has %d frames, want %d", file, got, want)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // they return nothing
-}
 
 func TestPublish(t *testing.T) {
 	if testing.Short() {
@@ -317,38 +173,42 @@ func TestPublish(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := testPresentation(t, tt.codec...)
-			dir, dest := newDestination(t)
-			publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: tt.ts, Dir: t.TempDir()}
-			var state PublishState
-			if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+			dir, dest := mediatest.NewDestination(t)
+			outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: tt.ts, Dir: t.TempDir()}
+			var state State
+			if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 				t.Fatal(err)
 			}
 			if !state.Finished {
 				t.Error("the state is not finished")
 			}
-			wantSizes(t, publisher, &state, p.video, p.audio)
-			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
+			wantSizes(t, outputs, &state, p.video, p.audio)
+			if last := dest.Puts()[len(dest.Puts())-1]; last != "v/hls/index.m3u8" {
 				t.Errorf("the last thing put is %s, want the master playlist", last)
 			}
-			wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/hls/160x90/index.m3u8", "v/mp4/320x180.mp4", "v/mp4/160x90.mp4",
+			mediatest.WantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/hls/160x90/index.m3u8", "v/mp4/320x180.mp4", "v/mp4/160x90.mp4",
 				"fmp4/master.m3u8", "fmp4/media_2.m3u8", "fmp4/index-stream1.mp4", "fmp4/index.mpd")
 			packets := len(p.audio[0].Index.Segments[0].Parts[0].Samples)
-			wantFrames(t, dir, -packets, "v/hls/audio1/index.m3u8", "fmp4/index-stream0.mp4", "fmp4/media_3.m3u8")
+			mediatest.WantFrames(t, dir, -packets, "v/hls/audio1/index.m3u8", "fmp4/index-stream0.mp4", "fmp4/media_3.m3u8")
 			if tt.ts {
-				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180", ".ts"))
+				mediatest.WantFrames(t, "", testFrames, mediatest.Concatenate(t, dir, "v/hls/320x180", ".ts"))
 			}
 		})
 	}
 }
 
+func (p *Outputs) describe(state *State, video, audio []Stream) (out weir.TranscodeOutput) {
+	p.Describe(&out, state, video, audio)
+	return out
+}
+
 // wantSizes compares the sizes of renditions with those of the files that were put for them, for
 // all outputs and as if there were only some of them.
-func wantSizes(t *testing.T, publisher Publisher, state *PublishState, video, audio []Stream) {
+func wantSizes(t *testing.T, outputs Outputs, state *State, video, audio []Stream) {
 	t.Helper()
-	files, all := contents(t, publisher.Dest.(*recorder).store), publisher.Outputs
-	for _, outputs := range []weir.TranscodeOutputs{all, {HLS: all.HLS, FMP4: all.FMP4}, {HLS: all.HLS}, {FMP4: all.FMP4}} {
-		publisher.Outputs = outputs
-		for _, r := range publisher.Output(state, Source{}, video, audio, "").Renditions {
+	files, all := outputs.Dest.(*mediatest.Destination).Contents(t), outputs.Formats
+	for _, outputs.Formats = range []weir.TranscodeOutputs{all, {HLS: all.HLS, FMP4: all.FMP4}, {HLS: all.HLS}, {FMP4: all.FMP4}} {
+		for _, r := range outputs.describe(state, video, audio).Renditions {
 			want := 0
 			switch {
 			case r.MP4 != "":
@@ -369,28 +229,6 @@ func wantSizes(t *testing.T, publisher Publisher, state *PublishState, video, au
 	}
 }
 
-// concatenate joins the segments of a rendition, which have an init segment before them
-// if they are not MPEG-TS.
-func concatenate(t *testing.T, dir, rendition, extension string) string {
-	t.Helper()
-	joined, err := os.ReadFile(filepath.Join(dir, rendition, "init.mp4"))
-	if (err == nil) != (extension == ".m4s") {
-		t.Fatalf("init segment: %v", err)
-	}
-	for n := 0; ; n++ {
-		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+extension))
-		if err != nil {
-			break
-		}
-		joined = append(joined, data...)
-	}
-	path := filepath.Join(t.TempDir(), "joined"+extension)
-	if err := os.WriteFile(path, joined, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // Publishing in many calls, with crashes, has the same result as in one call.
 func TestPublishAsItGrows(t *testing.T) {
 	if testing.Short() {
@@ -399,12 +237,12 @@ func TestPublishAsItGrows(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video = p.video[:1]
-	_, want := newDestination(t)
-	publisher := Publisher{Work: p.store, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	growing := func(dest *recorder, onError func(error) bool) {
-		dest.parts = smallParts
-		publisher.Dest = dest
-		var state PublishState
+	_, want := mediatest.NewDestination(t)
+	outputs := Outputs{Store: p.store, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	growing := func(dest *mediatest.Destination, onError func(error) bool) {
+		dest.Parts = smallParts
+		outputs.Dest = dest
+		var state State
 		for n := range 5 {
 			for {
 				video, audio := slices.Clone(p.video), slices.Clone(p.audio)
@@ -414,7 +252,7 @@ func TestPublishAsItGrows(t *testing.T) {
 				for i := range audio {
 					audio[i] = audio[i].upTo(n + i)
 				}
-				err := publisher.Publish(t.Context(), &state, video, audio)
+				err := outputs.Publish(t.Context(), &state, video, audio)
 				if err == nil {
 					break
 				}
@@ -427,32 +265,32 @@ func TestPublishAsItGrows(t *testing.T) {
 		if !state.Finished {
 			t.Fatal("not finished")
 		}
-		wantSizes(t, publisher, &state, p.video, p.audio)
+		wantSizes(t, outputs, &state, p.video, p.audio)
 	}
 	growing(want, func(error) bool { return false })
-	if parts := slices.DeleteFunc(slices.Clone(want.puts), func(s string) bool { return !strings.Contains(s, " part 2:") }); len(parts) == 0 {
+	if parts := slices.DeleteFunc(slices.Clone(want.Puts()), func(s string) bool { return !strings.Contains(s, " part 2:") }); len(parts) == 0 {
 		t.Fatal("no file was uploaded in parts")
 	}
-	finished := contents(t, want.store)
+	finished := want.Contents(t)
 
-	for fail := 1; fail <= want.count; fail++ {
-		dir, dest := newDestination(t)
-		dest.failAt = fail
+	for fail := 1; fail <= want.Count(); fail++ {
+		dir, dest := mediatest.NewDestination(t)
+		dest.FailAt = fail
 		failures := 0
 		growing(dest, func(err error) bool {
 			failures++
 			if _, err := os.Stat(filepath.Join(dir, "v/hls/index.m3u8")); err == nil {
 				t.Errorf("put %d failed, and there is a master playlist", fail)
 			}
-			return errors.Is(err, errInjected)
+			return errors.Is(err, mediatest.ErrInjected)
 		})
 		if failures != 1 {
 			t.Errorf("put %d was to fail; there were %d failures", fail, failures)
 		}
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(finished)), slices.Sorted(maps.Keys(contents(t, dest.store)))); diff != "" {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(finished)), slices.Sorted(maps.Keys(dest.Contents(t)))); diff != "" {
 			t.Errorf("after put %d failed, other files (-want +got):\n%s", fail, diff)
 		}
-		for key, data := range contents(t, dest.store) {
+		for key, data := range dest.Contents(t) {
 			if data != finished[key] {
 				t.Errorf("after put %d failed, %s differs", fail, key)
 			}
@@ -461,7 +299,7 @@ func TestPublishAsItGrows(t *testing.T) {
 }
 
 // afterRestart returns the state as another process gets it.
-func afterRestart(t *testing.T, state PublishState) (again PublishState) {
+func afterRestart(t *testing.T, state State) (again State) {
 	t.Helper()
 	data, err := json.Marshal(state)
 	if err == nil {
@@ -477,49 +315,49 @@ func afterRestart(t *testing.T, state PublishState) (again PublishState) {
 func TestPublishWithOldState(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	dest.parts = smallParts
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	var saved PublishState
-	publisher.Save = func(_ context.Context, state *PublishState) error {
+	dir, dest := mediatest.NewDestination(t)
+	dest.Parts = smallParts
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	var saved State
+	outputs.Save = func(_ context.Context, state *State) error {
 		saved = afterRestart(t, *state)
 		return nil
 	}
-	var state PublishState
-	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+	var state State
+	if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	want := contents(t, dest.store)
-	if len(saved.Pieces["mp4"]) == 0 || saved.Finished {
+	want := dest.Contents(t)
+	if len(saved.Items["mp4"]) == 0 || saved.Finished {
 		t.Fatalf("the state was not saved when an upload began: %+v", saved)
 	}
-	if err := publisher.Publish(t.Context(), &saved, p.video, p.audio); err != nil {
+	if err := outputs.Publish(t.Context(), &saved, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, contents(t, dest.store)); diff != "" {
+	if diff := cmp.Diff(want, dest.Contents(t)); diff != "" {
 		t.Error("publishing again changed something")
 	}
-	decode(t, filepath.Join(dir, "v/mp4/320x180.mp4"))
+	mediatest.Frames(t, filepath.Join(dir, "v/mp4/320x180.mp4"))
 }
 
 func TestAbort(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	dest.parts = smallParts
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	var state PublishState
+	dir, dest := mediatest.NewDestination(t)
+	dest.Parts = smallParts
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	var state State
 	video := []Stream{p.video[0].upTo(3), p.video[1].upTo(3)}
-	if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+	if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(state.Pieces["mp4"])), func(p *PieceState) bool { return p.Upload != "" }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(state.Items["mp4"])), func(p *ItemState) bool { return p.Upload != "" }) {
 		t.Fatal("no upload was begun")
 	}
-	if err := publisher.Abort(t.Context(), &state); err != nil {
+	if err := outputs.Abort(t.Context(), &state); err != nil {
 		t.Fatal(err)
 	}
-	for key := range contents(t, dest.store) {
+	for key := range dest.Contents(t) {
 		if strings.HasSuffix(key, ".mp4") && strings.HasPrefix(key, "v/mp4") || slices.Contains([]string{"v/hls/index.m3u8", "fmp4/master.m3u8", "fmp4/index.mpd"}, key) {
 			t.Errorf("%s is there after the abort", key)
 		}
@@ -528,56 +366,56 @@ func TestAbort(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 	// It can be continued.
-	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+	if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	wantFrames(t, dir, testFrames, "v/mp4/320x180.mp4")
+	mediatest.WantFrames(t, dir, testFrames, "v/mp4/320x180.mp4")
 }
 
 // An upload that vanished is begun again, and so is one whose head is too small.
 func TestLostUpload(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	dest.parts = smallParts
-	publisher := Publisher{
-		Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(),
+	dir, dest := mediatest.NewDestination(t)
+	dest.Parts = smallParts
+	outputs := Outputs{
+		Store: p.store, Dest: dest, Formats: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(),
 	}
-	part := func() (PublishState, []Stream) {
-		var state PublishState
+	part := func() (State, []Stream) {
+		var state State
 		video := []Stream{p.video[0].upTo(3)}
-		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
-		if state.Pieces["mp4"]["320x180"].Upload == "" {
+		if state.Items["mp4"]["320x180"].Upload == "" {
 			t.Fatal("no upload was begun")
 		}
 		return state, p.video[:1]
 	}
 	t.Run("vanished", func(t *testing.T) {
 		state, video := part()
-		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.Pieces["mp4"]["320x180"].Upload)
+		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.Items["mp4"]["320x180"].Upload)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := upload.Abort(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
-		wantFrames(t, dir, testFrames, "320x180.mp4")
+		mediatest.WantFrames(t, dir, testFrames, "320x180.mp4")
 	})
 	t.Run("no room", func(t *testing.T) {
 		state, video := part()
-		for n := range state.Pieces["mp4"]["320x180"].Parts {
-			delete(state.Pieces["mp4"]["320x180"].Parts, n)
+		for n := range state.Items["mp4"]["320x180"].Parts {
+			delete(state.Items["mp4"]["320x180"].Parts, n)
 		}
-		state.Pieces["mp4"]["320x180"].Head = 1000
-		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+		state.Items["mp4"]["320x180"].Head = 1000
+		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
-		wantFrames(t, dir, testFrames, "320x180.mp4")
+		mediatest.WantFrames(t, dir, testFrames, "320x180.mp4")
 	})
 }
 
@@ -588,13 +426,13 @@ func TestPublishAudioOnly(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	for _, ts := range []bool{true, false} {
-		dir, dest := newDestination(t)
-		publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: ts, Dir: t.TempDir()}
-		var state PublishState
-		if err := publisher.Publish(t.Context(), &state, nil, p.audio[:1]); err != nil {
+		dir, dest := mediatest.NewDestination(t)
+		outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: ts, Dir: t.TempDir()}
+		var state State
+		if err := outputs.Publish(t.Context(), &state, nil, p.audio[:1]); err != nil {
 			t.Fatal(err)
 		}
-		wantFrames(t, dir, -300, "v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8", "fmp4/index-stream0.mp4")
+		mediatest.WantFrames(t, dir, -300, "v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8", "fmp4/index-stream0.mp4")
 	}
 }
 
@@ -604,13 +442,13 @@ func TestPublishVideoOnly(t *testing.T) {
 	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	dir, dest := newDestination(t)
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	var state PublishState
-	if err := publisher.Publish(t.Context(), &state, p.video, nil); err != nil {
+	dir, dest := mediatest.NewDestination(t)
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	var state State
+	if err := outputs.Publish(t.Context(), &state, p.video, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4")
+	mediatest.WantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4")
 }
 
 // Audio after the end of the video is in the segments, and in the playlist.
@@ -618,10 +456,10 @@ func TestAudioLongerThanVideo(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video[0].Index.Segments = p.video[0].Index.Segments[:2]
-	dir, dest := newDestination(t)
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/"}}, TS: true, Dir: t.TempDir()}
-	var state PublishState
-	if err := publisher.Publish(t.Context(), &state, p.video[:1], p.audio[:1]); err != nil {
+	dir, dest := mediatest.NewDestination(t)
+	outputs := Outputs{Store: p.store, Dest: dest, Formats: weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/"}}, TS: true, Dir: t.TempDir()}
+	var state State
+	if err := outputs.Publish(t.Context(), &state, p.video[:1], p.audio[:1]); err != nil {
 		t.Fatal(err)
 	}
 	playlist, err := os.ReadFile(filepath.Join(dir, "320x180/index.m3u8"))
@@ -631,7 +469,7 @@ func TestAudioLongerThanVideo(t *testing.T) {
 	if got := strings.Count(string(playlist), "#EXTINF"); got != 4 {
 		t.Errorf("%d segments in the playlist, want 4:\n%s", got, playlist)
 	}
-	if frames := decode(t, concatenate(t, dir, "320x180", ".ts")); frames != 100 {
+	if frames := mediatest.Frames(t, mediatest.Concatenate(t, dir, "320x180", ".ts")); frames != 100 {
 		t.Errorf("%d frames, want 100", frames)
 	}
 }
@@ -639,7 +477,7 @@ func TestAudioLongerThanVideo(t *testing.T) {
 func TestPublishAsset(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
-	publisher := AssetPublisher{Store: p.store, Prefix: "work/t", Duration: 7.6}
+	asset := Asset{Store: p.store, Prefix: "work/t", Duration: 7.6}
 	steps := []struct {
 		name         string
 		video, audio []Stream
@@ -655,7 +493,7 @@ func TestPublishAsset(t *testing.T) {
 	}
 	var state AssetState
 	for _, tt := range steps {
-		if err := publisher.Publish(t.Context(), &state, tt.video, tt.audio); err != nil {
+		if err := asset.Publish(t.Context(), &state, tt.video, tt.audio); err != nil {
 			t.Fatal(err)
 		}
 		if got := state.Playable(); got != tt.playable {
@@ -691,7 +529,7 @@ func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.S
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = opened.Close() })
-	dest = &recorder{Dest: opened, parts: blob.MinPart}
+	dest = &mediatest.Destination{Dest: opened, Parts: blob.MinPart}
 	work, err = blob.NewDisk(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -718,14 +556,14 @@ func TestLostParts(t *testing.T) {
 	}
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
-	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
-	var state PublishState
-	for n := 0; n < 4 && (state.Pieces["mp4"]["noise"] == nil || len(state.Pieces["mp4"]["noise"].Parts) == 0); n++ {
-		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
+	outputs := Outputs{Store: work, Dest: dest, Formats: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
+	var state State
+	for n := 0; n < 4 && (state.Items["mp4"]["noise"] == nil || len(state.Items["mp4"]["noise"].Parts) == 0); n++ {
+		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.Pieces["mp4"]["noise"].Upload, "[0-9]*"))
+	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.Items["mp4"]["noise"].Upload, "[0-9]*"))
 	if err != nil || len(parts) == 0 {
 		t.Fatalf("the bucket has no parts: %v", err)
 	}
@@ -734,10 +572,10 @@ func TestLostParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := publisher.Publish(t.Context(), &state, []Stream{video}, []Stream{audio}); err != nil {
+	if err := outputs.Publish(t.Context(), &state, []Stream{video}, []Stream{audio}); err != nil {
 		t.Fatal(err)
 	}
-	wantFrames(t, bucket.Dir, testFrames, "noise.mp4")
+	mediatest.WantFrames(t, bucket.Dir, testFrames, "noise.mp4")
 }
 
 // A bucket, which needs large parts, gets the same as a disk.
@@ -747,26 +585,26 @@ func TestPublishToBucket(t *testing.T) {
 	}
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
-	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
-	var state, begun PublishState
+	outputs := Outputs{Store: work, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
+	var state, begun State
 	for n := range 5 {
-		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
+		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
-		if state = afterRestart(t, state); len(state.Pieces["mp4"]["noise"].Parts) > 0 {
+		if state = afterRestart(t, state); len(state.Items["mp4"]["noise"].Parts) > 0 {
 			begun = afterRestart(t, state)
 		}
 	}
-	if !state.Finished || begun.Pieces["mp4"]["noise"] == nil {
+	if !state.Finished || begun.Items["mp4"]["noise"] == nil {
 		t.Fatalf("finished %t; no upload in parts was seen", state.Finished)
 	}
-	wantFrames(t, bucket.Dir, testFrames, "v/mp4/noise.mp4", "v/hls/index.m3u8", "fmp4/index-stream1.mp4")
+	mediatest.WantFrames(t, bucket.Dir, testFrames, "v/mp4/noise.mp4", "v/hls/index.m3u8", "fmp4/index-stream1.mp4")
 	// Who did not note that the upload was completed finds it so.
 	before, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := publisher.Publish(t.Context(), &begun, []Stream{video}, []Stream{audio}); err != nil {
+	if err := outputs.Publish(t.Context(), &begun, []Stream{video}, []Stream{audio}); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")

@@ -1,4 +1,4 @@
-package vod
+package publish
 
 import (
 	"encoding/json"
@@ -11,20 +11,20 @@ import (
 	"weir/internal/weir"
 )
 
-// PublishState is the progress of a Publisher. In JSON, the pieces of an output are a member with
+// State is the progress of Outputs. In JSON, the items of an output are a member with
 // its name.
-type PublishState struct {
+type State struct {
 	Begun    bool   `json:"begun,omitempty"`    // older manifests are deleted
 	Finished bool   `json:"finished,omitempty"` // everything was put
 	Base     string `json:"base,omitempty"`     // result of blob.Dest.Seal
 
-	// Pieces is the progress of each piece, by the names of its output and its own.
-	Pieces map[string]map[string]*PieceState `json:"-"`
+	// Items is the progress of each item, by the names of its output and its own.
+	Items map[string]map[string]*ItemState `json:"-"`
 }
 
-// PieceState is the progress of a piece of an output: a track in segments, or a file.
-type PieceState struct {
-	Form string `json:"form,omitempty"` // of its bytes; if it changed, the piece is put again
+// ItemState is the progress of an item of an output: a track in segments, or a file.
+type ItemState struct {
+	Form string `json:"form,omitempty"` // of its bytes; if it changed, the item is put again
 	SegmentState
 	FileState
 	Signed *weir.Provenance `json:"signed,omitempty"` // its manifest was put
@@ -40,7 +40,7 @@ type SegmentState struct {
 	Tree     *c2pa.Tree   `json:"tree,omitempty"`     // hashes of the segments, if they are signed
 }
 
-// FileState is the progress of an MP4 file. A small file is put in one piece when it is complete; a
+// FileState is the progress of an MP4 file. A small file is put with one request when it is complete; a
 // large one is uploaded in parts of equal size while it grows. Its first part contains the head of
 // the file and is sent last, because the head lists all samples: space is reserved for it, and the
 // rest is padding.
@@ -54,38 +54,38 @@ type FileState struct {
 	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
 }
 
-// piece returns the state of a piece; a new one gets the form.
-func (s *PublishState) piece(output, name, form string) *PieceState {
-	if s.Pieces == nil {
-		s.Pieces = map[string]map[string]*PieceState{}
+// item returns the state of an item; a new one gets the form.
+func (s *State) item(output, name, form string) *ItemState {
+	if s.Items == nil {
+		s.Items = map[string]map[string]*ItemState{}
 	}
-	if s.Pieces[output] == nil {
-		s.Pieces[output] = map[string]*PieceState{}
+	if s.Items[output] == nil {
+		s.Items[output] = map[string]*ItemState{}
 	}
-	if s.Pieces[output][name] == nil {
-		s.Pieces[output][name] = &PieceState{Form: form}
+	if s.Items[output][name] == nil {
+		s.Items[output][name] = &ItemState{Form: form}
 	}
-	return s.Pieces[output][name]
+	return s.Items[output][name]
 }
 
-// size returns the bytes of a piece in the destination; 0 = not known.
-func (s *PublishState) size(output, name string) int64 {
-	p := s.Pieces[output][name]
+// size returns the bytes of an item in the destination; 0 = not known.
+func (s *State) size(output, name string) int64 {
+	p := s.Items[output][name]
 	if p == nil {
 		return 0
 	}
 	return p.Bytes + p.Playlist + p.Size
 }
 
-func (s PublishState) MarshalJSON() ([]byte, error) {
-	type plain PublishState // without methods
+func (s State) MarshalJSON() ([]byte, error) {
+	type plain State // without methods
 	members := map[string]any{}
 	text, err := json.Marshal(plain(s))
 	if err == nil {
 		err = json.Unmarshal(text, &members)
 	}
-	for output, pieces := range s.Pieces {
-		members[output] = pieces
+	for output, items := range s.Items {
+		members[output] = items
 	}
 	if err != nil {
 		return nil, err
@@ -94,23 +94,23 @@ func (s PublishState) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON treats every member that is an object as an output.
-func (s *PublishState) UnmarshalJSON(text []byte) error {
-	type plain PublishState
+func (s *State) UnmarshalJSON(text []byte) error {
+	type plain State
 	var members map[string]json.RawMessage
 	err := errors.Join(json.Unmarshal(text, (*plain)(s)), json.Unmarshal(text, &members))
 	if err != nil {
 		return err
 	}
-	s.Pieces = map[string]map[string]*PieceState{}
+	s.Items = map[string]map[string]*ItemState{}
 	for output, text := range members {
 		if text[0] != '{' {
 			continue
 		}
-		var pieces map[string]*PieceState
-		if err := json.Unmarshal(text, &pieces); err != nil {
+		var items map[string]*ItemState
+		if err := json.Unmarshal(text, &items); err != nil {
 			return fmt.Errorf("output %s: %w", output, err)
 		}
-		s.Pieces[output] = pieces
+		s.Items[output] = items
 	}
 	return nil
 }
