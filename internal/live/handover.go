@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"weir/internal/store"
@@ -33,6 +34,43 @@ func (b *Broadcast) Shows(name string) bool {
 		shown++
 	}
 	return shown > 0
+}
+
+// AwaitShown waits until a rendition of a session that came here from another node can be played:
+// before that, this node does not know the segments of the other one. An error of kind NotFound means
+// that the rendition will not come, ErrHandedOver that the session is on another node by now.
+func (b *Broadcast) AwaitShown(ctx context.Context, name string) error {
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for {
+		switch {
+		case b.HandedOver():
+			return ErrHandedOver
+		case b.Shows(name):
+			return nil
+		case !b.willShow(name):
+			return weir.ErrNotFound()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return weir.Wrap(weir.Busy, context.Cause(ctx), "the stream is not ready on this server yet; try again")
+		}
+	}
+}
+
+// willShow reports whether a rendition that is not shown may still come.
+func (b *Broadcast) willShow(name string) bool {
+	s := b.session
+	switch {
+	case len(s.info.Earlier) == 0 || s.finished():
+		return false
+	case !b.Shows(""):
+		return true
+	}
+	// The tracks of the source come together, the rungs when they are encoded.
+	_, err := b.rendition(name)
+	return err == nil || slices.Contains(s.ladder.expected(), name)
 }
 
 // maxRelease is how long an encoder waits for the node that it was connected to before.

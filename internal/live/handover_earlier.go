@@ -20,13 +20,18 @@ import (
 // there. Segments that are not stored, and numbers that were skipped because nobody knew how far the
 // node before was, are gaps. So a player sees continuous numbers; not every player gets over a jump.
 
-// maxLoad is how long viewers wait for the storage after this node has a segment.
-const maxLoad = 3 * time.Second
+const (
+	// maxLoad is how long viewers wait for the storage after this node has a segment.
+	maxLoad = 3 * time.Second
+	// loadEvery is the interval of reads of the storage meanwhile.
+	loadEvery = 200 * time.Millisecond
+)
 
 // earlierPeriods loads what other nodes recorded of a session before this one.
 type earlierPeriods struct {
 	session weir.Session // as it was when it came here
 	lease   store.OnAir
+	maxLoad time.Duration
 	began   func()          // this node has a segment
 	begun   <-chan struct{} // closed by began
 	cancel  context.CancelFunc
@@ -38,12 +43,12 @@ type earlierPeriods struct {
 }
 
 // newEarlierPeriods returns nil if no other node carried the session.
-func newEarlierPeriods(session weir.Session, lease store.OnAir) *earlierPeriods {
+func newEarlierPeriods(session weir.Session, lease store.OnAir, maxLoad time.Duration) *earlierPeriods {
 	if len(session.Earlier) == 0 {
 		return nil
 	}
 	begun := make(chan struct{})
-	return &earlierPeriods{session: session, lease: lease, begun: begun, began: sync.OnceFunc(func() { close(begun) })}
+	return &earlierPeriods{session: session, lease: lease, maxLoad: maxLoad, begun: begun, began: sync.OnceFunc(func() { close(begun) })}
 }
 
 // start starts to load. There is nothing to load without a storage that nodes share.
@@ -83,20 +88,47 @@ func (e *earlierPeriods) load(ctx context.Context, periods map[string][]*media.S
 			return
 		}
 		select {
-		case <-time.After(maxLoad):
+		case <-time.After(e.maxLoad):
 			cancel()
 		case <-ctx.Done():
 		}
 	})
 	// It loads most of it at once, to be quick later, and then what the node before has uploaded
-	// meanwhile, if that still runs.
-	first := loadAll(ctx, periods)
+	// meanwhile. That node may have finished its last segment only a moment ago.
+	err := loadAll(ctx, periods)
 	select {
 	case <-e.begun:
 	case <-ctx.Done():
-		return errors.Join(first, ctx.Err())
+		return errors.Join(err, ctx.Err())
 	}
-	return loadAll(ctx, periods)
+	for {
+		if err = loadAll(ctx, periods); err == nil && e.complete(periods) {
+			return nil
+		}
+		select {
+		case <-time.After(loadEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// complete reports whether nothing is missing of the last period, as far as that is known: a node
+// that was killed has not reported its last segments.
+func (e *earlierPeriods) complete(periods map[string][]*media.StoredPeriod) bool {
+	before := e.session.Before()
+	if before.Next != e.lease.Sequence || before.Next == before.First {
+		return true
+	}
+	found := false
+	for _, all := range periods {
+		segments, _ := all[len(all)-1].Segments()
+		if len(segments) > 0 && before.First+int64(len(segments)) < before.Next {
+			return false
+		}
+		found = found || len(segments) > 0
+	}
+	return found
 }
 
 func loadAll(ctx context.Context, periods map[string][]*media.StoredPeriod) error {

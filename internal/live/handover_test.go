@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,6 +290,51 @@ func TestHandoverWithoutGaps(t *testing.T) {
 	}
 }
 
+// A node that lets go of its encoder finishes its last segment at that moment, so the next node may
+// look for it before it is in the storage.
+func TestHandoverAwaitsLastSegment(t *testing.T) {
+	a, b := twoTestHubs(t)
+	a.carry(7)
+	storage := &countedLists{Store: b.hub.o.Upload}
+	b.hub.o.Upload, b.hub.o.maxLoad = storage, time.Hour
+	b.hub.o.Release = func(ctx context.Context, _, streamID string) error { return a.hub.Release(ctx, streamID) }
+	if err := b.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	// The index and the journal of two tracks, at first and after the first segment.
+	eventually(t, func() bool { return storage.lists.Load() >= 8 })
+	a.upload()
+	eventually(t, func() bool { return b.broadcast().Shows("") })
+	for _, name := range []string{videoName, audioName} {
+		for what, list := range b.lists(name) {
+			if segments, gaps, _ := listed(list); gaps > 0 || len(segments) != 5 {
+				t.Errorf("%s, %s: segments %d, %d gaps:\n%s", name, what, segments, gaps, list)
+			}
+		}
+		b.hasOf(a, name, 3)
+	}
+}
+
+// countedLists counts the lists of a storage.
+type countedLists struct {
+	blob.Store
+	lists atomic.Int64
+}
+
+func (c *countedLists) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	defer c.lists.Add(1)
+	return c.Store.List(ctx, prefix)
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come")
+		}
+	}
+}
+
 // hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
 func TestHandoverShowsWholeSegments(t *testing.T) {
 	a, b := twoTestHubs(t)
@@ -306,6 +353,49 @@ func TestHandoverShowsWholeSegments(t *testing.T) {
 	}
 }
 
+// A wait for a rendition of a session that has just come to a node ends when the rendition can be
+// played, when it will not come, and when the session goes on elsewhere.
+func TestAwaitShown(t *testing.T) {
+	a, b := twoTestHubs(t)
+	fresh := a.publish()
+	if err := a.broadcast().AwaitShown(t.Context(), videoName); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("a session that began on this node: %v", err)
+	}
+	if err := fresh.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.broadcast().AwaitShown(t.Context(), videoName); err != nil {
+		t.Errorf("a session with media: %v", err)
+	}
+	e := b.publish()
+	waited, here := make(chan error, 1), b.broadcast()
+	go func() { waited <- here.AwaitShown(t.Context(), videoName) }()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("a rendition that came: %v", err)
+	}
+	if err := here.AwaitShown(t.Context(), "240p"); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("a rendition that will not come: %v", err)
+	}
+
+	a.hub.beat(t.Context())
+	back := &Broadcast{a.publish().session}
+	go func() { waited <- back.AwaitShown(t.Context(), videoName) }()
+	b.hub.beat(t.Context())
+	last := &Broadcast{b.publish().session}
+	a.hub.beat(t.Context())
+	if err := <-waited; !errors.Is(err, ErrHandedOver) {
+		t.Errorf("a session that went on elsewhere: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := last.AwaitShown(ctx, videoName); weir.KindOf(err) != weir.Busy || errors.Is(err, ErrHandedOver) {
+		t.Errorf("a wait that ended: %v", err)
+	}
+}
+
 // carry has an encoder come to a node and send so many seconds, all of which is in the storage
 // then. It returns the number of its first segment.
 func (s *testHub) carry(seconds float64) int64 {
@@ -314,11 +404,7 @@ func (s *testHub) carry(seconds float64) int64 {
 	if err := e.send(seconds); err != nil {
 		s.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); !s.broadcast().Shows(""); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatal("viewers see nothing")
-		}
-	}
+	eventually(s.T, func() bool { return s.broadcast().Shows("") })
 	s.hub.beat(s.Context())
 	s.upload()
 	return e.session.lease.Sequence

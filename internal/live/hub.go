@@ -57,6 +57,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	o.maxLoad = maxLoad
 	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1), pulls: pulls{all: map[string]*Pull{}}}
 	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {

@@ -93,4 +93,6 @@ type Options struct {
 	Space func() (Space, error)
 
 	Log *slog.Logger
+
+	maxLoad time.Duration // see there
 }

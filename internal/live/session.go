@@ -45,7 +45,7 @@ type session struct {
 func openSession(o Options, stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
 	s := &session{
 		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease,
-		earlier: newEarlierPeriods(info, lease), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
+		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
 		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Record, created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier,

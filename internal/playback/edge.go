@@ -53,6 +53,10 @@ var (
 	errNotYet = weir.Errorf(weir.NotFound, "the stream has not started yet")
 )
 
+// errMoving says that the new origin node has nothing to show yet. It is not NotFound: players do not
+// ask again then.
+var errMoving = weir.Errorf(weir.Upstream, "the stream has just moved to another server, which is not ready yet; try again")
+
 // errNoOrigin says that a stream has no origin node.
 var errNoOrigin = weir.Errorf(weir.NotFound, "the stream is not live at the moment")
 
@@ -259,14 +263,10 @@ func (s *Server) targetOf(v *visit, route string) (target, error) {
 	switch route {
 	case routeSegment:
 		_, file, _ := strings.Cut(v.path, "/")
-		p, ok := parsePiece(file)
-		if !ok {
+		if _, ok := parsePiece(file); !ok {
 			return t, weir.ErrNotFound()
 		}
-		t.forever = true
-		if p.part >= 0 {
-			t.wait = s.partWait
-		}
+		t.forever, t.wait = true, s.reloadWait // as long as after a handover, see awaitShown
 	case routeMaster, routeDVR, routeDVRMedia:
 		t.state = "state " + t.address
 	case routeMedia:
@@ -312,6 +312,18 @@ func (s *Server) fromOrigin(w *endpoint.Response, v *visit, route string, here h
 		if f, err = s.edge.get(v.Context(), v.id, t); !away(err) || time.Since(start) > t.wait {
 			break
 		}
+		if route == routeSegment && errors.Is(err, errNotYet) && v.broadcast != nil && !v.broadcast.HandedOver() {
+			err := s.awaitShown(v) // this node is the new origin node
+			if err == nil {
+				err = s.enterAgain(v, start)
+			}
+			if err == nil {
+				err = here(w, v)
+			}
+			if !isMoved(err) {
+				return err
+			}
+		}
 		select {
 		case <-v.Context().Done():
 			return context.Cause(v.Context())
@@ -330,8 +342,11 @@ func (s *Server) fromOrigin(w *endpoint.Response, v *visit, route string, here h
 			return here(w, v.withoutWait())
 		}
 	}
-	if errors.Is(err, errNoOrigin) {
+	switch {
+	case errors.Is(err, errNoOrigin):
 		err = errOffAir(v.title)
+	case route == routeSegment && errors.Is(err, errNotYet):
+		err = errMoving
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package playback
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -72,16 +73,36 @@ func (s *Server) serveNode(w *endpoint.Response, v *visit, route string) error {
 	case !here, v.broadcast.HandedOver() && route != routeSegment:
 		writeFailure(w, statusElsewhere, "the stream is not carried here")
 		return nil
-	case !v.broadcast.Shows(v.rendition()):
+	case route != routeSegment && !v.broadcast.Shows(v.rendition()):
 		writeFailure(w, statusNotYet, errNotYet.Messages...)
 		return nil
 	}
 	// The other node has checked the policy of the stream.
 	v.title = &title{Title: view.Title{PlaybackID: v.id, StreamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
-	err := handle(w, v)
-	if isMoved(err) {
+	var err error
+	if route == routeSegment && !v.broadcast.HandedOver() {
+		err = s.awaitShown(v)
+	}
+	if err == nil {
+		err = handle(w, v)
+	}
+	if isMoved(err) || v.broadcast.HandedOver() && weir.KindOf(err) == weir.NotFound {
 		writeFailure(w, statusElsewhere, live.ErrHandedOver.Messages...)
 		return nil
+	}
+	return err
+}
+
+// awaitShown waits until a segment or part can be requested of a session that has just come here
+// from another node.
+func (s *Server) awaitShown(v *visit) error {
+	ctx, cancel := context.WithTimeout(v.Context(), s.reloadWait)
+	defer cancel()
+	s.waits.Add(1)
+	err := v.broadcast.AwaitShown(ctx, v.rendition())
+	s.waits.Add(-1)
+	if err != nil && ctx.Err() != nil {
+		return errMoving
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/access/accesstest"
 	"weir/internal/blob"
+	"weir/internal/cmaf"
 	"weir/internal/hls"
 	"weir/internal/live"
 	"weir/internal/media"
@@ -74,7 +75,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *f
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	h := &fixture{TB: t, store: st, media: storage, logged: &journal{}}
+	h := &fixture{TB: t, database: url, store: st, media: storage, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, Upload: storage, SessionTimeout: time.Minute, Log: log}); err != nil {
 		t.Fatal(err)
@@ -192,16 +193,7 @@ func TestEdgeEarlierPeriods(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the storage has what was carried", func() bool {
-		for _, name := range []string{"source", "audio"} {
-			period := media.NewStoredPeriod(a.media, "asset/"+session.SessionID, 0, name)
-			if err := period.Load(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if segments, _ := period.Segments(); len(segments) < 2 {
-				return false
-			}
-		}
-		return true
+		return len(a.stored(session.SessionID, "source")) >= 2 && len(a.stored(session.SessionID, "audio")) >= 2
 	})
 	a.web.CloseClientConnections()
 	a.web.Close()
@@ -230,6 +222,94 @@ func TestEdgeEarlierPeriods(t *testing.T) {
 		t.Errorf("what nobody has: %d %s", g.StatusCode, g.body)
 	}
 	e.Close(false)
+}
+
+// After a handover the new origin node, and edges that ask it, know the segments of the node before
+// only when the new one has a segment of its own. Until then requests for them wait: a player that
+// gets 404 for a part that its playlist has may never come back to that segment.
+func TestEdgeWaitsForHandover(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	c := newNode(t, a.database, "node-c", a.media, &counts{of: map[string]int{}})
+	for _, h := range []*fixture{a, b, c} {
+		h.server.reloadWait, h.server.partWait = time.Minute, 10*time.Millisecond
+	}
+	a.runHub()
+	s := a.newStream(nil)
+	a.changeStream(s, func(s *weir.Stream) { s.Record = true })
+	e := a.publish(s)
+	e.send(5 * time.Second)
+	n, p := c.next(c.want(c.under(s.PlaybackID, "source/index.m3u8")).body)
+	session, err := a.store.OnAirOf(t.Context(), s.PlaybackID)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e2 := b.publish(s)
+	defer e2.Close(true)
+	<-e.Done()
+	e.Close(false)
+	eventually(t, "the storage has the last segment of the first node", func() bool {
+		return int64(len(a.stored(session.SessionID, "source"))) > n && int64(len(a.stored(session.SessionID, "audio"))) > n
+	})
+	last := len(a.stored(session.SessionID, "source")[n].Parts) - 1
+	if last < p-1 {
+		t.Fatalf("segment %d has %d parts, a playlist had part %d", n, last+1, p-1)
+	}
+	c.server.edge.origins.Forget(s.PlaybackID)
+	paths := []string{fmt.Sprintf("source/%d.%d.m4s", n, last), fmt.Sprintf("source/%d.m4s", n), fmt.Sprintf("audio/%d.0.m4s", n), "source/init-0.mp4"}
+	waits := map[string]<-chan got{}
+	for _, path := range paths {
+		waits["the edge: "+path], waits["the new origin node: "+path] = c.later(c.under(s.PlaybackID, path)), b.later(b.under(s.PlaybackID, path))
+	}
+	b.waiting(int64(len(waits))) // half of them through the edge
+	e2.send(5 * time.Second)
+	for what, wait := range waits {
+		_, path, _ := strings.Cut(what, ": ")
+		if g, want := <-wait, a.want(a.under(s.PlaybackID, path)).body; g.StatusCode != http.StatusOK || g.body != want {
+			t.Errorf("%s: %d with %d bytes, want %d", what, g.StatusCode, len(g.body), len(want))
+		}
+	}
+
+	// What will never come is not waited for.
+	for _, h := range []*fixture{b, c} {
+		for _, path := range []string{fmt.Sprintf("source/%d.%d.m4s", n, last+1), fmt.Sprintf("source/%d.0.m4s", n+1), fmt.Sprintf("source/%d.m4s", n+1), "none/0.m4s"} {
+			if g := h.get(h.under(s.PlaybackID, path)); g.StatusCode != http.StatusNotFound {
+				t.Errorf("%s: %d %s", path, g.StatusCode, g.body)
+			}
+		}
+	}
+}
+
+// If the new origin node has nothing to show in time, players are told to try again. They do not
+// after 404.
+func TestEdgeHandoverTakesLong(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	c := newNode(t, a.database, "node-c", a.media, &counts{of: map[string]int{}})
+	b.server.reloadWait, c.server.reloadWait = 10*time.Millisecond, 10*time.Millisecond
+	s, e := a.broadcast(nil, 5*time.Second)
+	e2 := b.publish(s)
+	for _, h := range []*fixture{b, c} {
+		for _, path := range []string{"source/1.m4s", "source/1.0.m4s", "none/0.m4s"} {
+			if g := h.get(h.under(s.PlaybackID, path)); g.StatusCode != http.StatusBadGateway || !strings.Contains(g.body, "try again") {
+				t.Errorf("%s: %d %s", path, g.StatusCode, g.body)
+			}
+		}
+	}
+	e2.Close(false)
+	e.Close(false)
+}
+
+// stored returns the segments of the first period of a session that are in the storage.
+func (h *fixture) stored(session, name string) []cmaf.Segment {
+	h.Helper()
+	period := media.NewStoredPeriod(h.media, "asset/"+session, 0, name)
+	if err := period.Load(h.Context()); err != nil {
+		h.Fatal(err)
+	}
+	segments, _ := period.Segments()
+	return segments
 }
 
 // Concurrent requests for the same file share one request to the origin node.
@@ -352,9 +432,11 @@ func TestEdgeAfterOriginDies(t *testing.T) {
 	if b.want(b.under(s.PlaybackID, "source/0.m4s")).body != kept {
 		t.Error("a segment is another now")
 	}
+	b.server.reloadWait = 10 * time.Millisecond
 	if g := b.get(b.under(s.PlaybackID, "source/1.m4s")); g.StatusCode != http.StatusBadGateway || !strings.Contains(g.body, "try again") {
 		t.Errorf("what nobody has: %d %s", g.StatusCode, g.body)
 	}
+	b.server.reloadWait = time.Minute
 	waits := b.later(fmt.Sprintf("%s?_HLS_msn=%d&_HLS_part=%d", list, n, p))
 	b.waiting(1)
 	session, err := b.store.OnAirOf(t.Context(), s.PlaybackID)

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(s3test.Runner{M: m}) }
 // house is a server with a store, storage, and an account.
 type fixture struct {
 	testing.TB
+	database string // its URL, if several nodes share it
 	store    *store.Store
 	media    blob.Store
 	hub      *live.Hub // does not run unless a test runs it
