@@ -24,7 +24,11 @@ export default defineConfig({
         watch: 'src/watch/main.tsx',
         docs: 'src/docs/docs.ts',
       },
-      output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+      output: {
+        entryFileNames: '[name].js',
+        chunkFileNames: '[name].js',
+        assetFileNames: '[name][extname]',
+      },
     },
   },
 })

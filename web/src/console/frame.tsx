@@ -26,7 +26,13 @@ export function Frame({ children }: { children: ComponentChildren }) {
           <span class="logo" aria-hidden="true" />
           weir
         </a>
-        <button type="button" class="quiet menu-button" aria-expanded={open} aria-controls="menu" onClick={() => setOpen(!open)}>
+        <button
+          type="button"
+          class="quiet menu-button"
+          aria-expanded={open}
+          aria-controls="menu"
+          onClick={() => setOpen(!open)}
+        >
           Menu
         </button>
       </header>
@@ -46,7 +52,10 @@ function skip(e: Event) {
 }
 
 function Menu({ me, path }: { me: Me; path: string }) {
-  const current = (entry: string) => path === base + entry || (entry !== '' && path.startsWith(base + entry + '/')) || (entry === '' && path + '/' === base)
+  const current = (entry: string) =>
+    path === base + entry ||
+    (entry !== '' && path.startsWith(base + entry + '/')) ||
+    (entry === '' && path + '/' === base)
   return (
     <>
       <nav aria-label="Console">

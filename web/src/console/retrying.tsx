@@ -9,7 +9,10 @@ import { Loading, Problem } from '../ui/states'
 export type Script = { default: FunctionComponent<any> }
 
 const cut = { status: 0, message: 'The server does not answer, so this page could not be loaded.' }
-const missing = { status: 500, message: 'The server answers, but this page could not be loaded. weir may have been updated.' }
+const missing = {
+  status: 500,
+  message: 'The server answers, but this page could not be loaded. weir may have been updated.',
+}
 
 // retrying returns a page that loads its script again: when it is shown, and when somebody asks for
 // it. Some browsers keep in mind that a script failed, and a new version of weir has other scripts:

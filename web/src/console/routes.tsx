@@ -19,7 +19,8 @@ interface MenuEntry {
 }
 
 // page returns a page whose script is loaded when it is shown.
-const page = (load: () => Promise<Script>): FunctionComponent<any> => lazy(() => load().catch(() => ({ default: retrying(load) })))
+const page = (load: () => Promise<Script>): FunctionComponent<any> =>
+  lazy(() => load().catch(() => ({ default: retrying(load) })))
 
 export const routes: ConsoleRoute[] = [
   { path: '', page: page(() => import('./pages/overview')) },

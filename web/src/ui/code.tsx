@@ -12,7 +12,13 @@ export function AsCode({ calls, open = false, title = 'As code' }: { calls: Call
       <summary>{title}</summary>
       <div class="tabs" role="group" aria-label="Language">
         {(Object.keys(languages) as (keyof typeof languages)[]).map((name) => (
-          <button key={name} type="button" class="tab" aria-pressed={name === language} onClick={() => setLanguage(name)}>
+          <button
+            key={name}
+            type="button"
+            class="tab"
+            aria-pressed={name === language}
+            onClick={() => setLanguage(name)}
+          >
             {name}
           </button>
         ))}
