@@ -5,7 +5,7 @@ import init, { WasmReader } from './c2pa.js'
 const ready = init({ module_or_path: new URL('c2pa.wasm', import.meta.url) })
 ready.catch(() => {}) // the first answer says it
 
-onmessage = async ({ data: { number, start, segment, trust } }) => {
+self.onmessage = async ({ data: { number, start, segment, trust } }) => {
   try {
     await ready
     const settings = JSON.stringify({ trust: { trust_anchors: trust }, verify: { verify_trust: Boolean(trust) } })
@@ -13,6 +13,6 @@ onmessage = async ({ data: { number, start, segment, trust } }) => {
     postMessage({ number, report: JSON.parse(reader.json()) })
     reader.free()
   } catch (error) {
-    postMessage({ number, error: String((error && error.message) || error) })
+    postMessage({ number, error: String(error?.message || error) })
   }
 }

@@ -61,7 +61,9 @@ export function useMedia(): Media {
   return { stream, problem, devices, choice, choose }
 }
 
-const close = (stream?: MediaStream) => stream?.getTracks().forEach((track) => track.stop())
+function close(stream?: MediaStream) {
+  for (const track of stream?.getTracks() ?? []) track.stop()
+}
 
 export type Phase = 'off' | 'connecting' | 'on' | 'reconnecting'
 

@@ -21,7 +21,7 @@ export function Uploads() {
             {folded ? 'Show' : 'Fold'}
           </button>
           {open === 0 && (
-            <button type="button" class="small quiet" onClick={() => all.forEach((u) => dismiss(u.id))}>
+            <button type="button" class="small quiet" onClick={() => dismiss(...all.map((u) => u.id))}>
               Close
             </button>
           )}

@@ -53,11 +53,11 @@ export async function openMedia(choice: Choice): Promise<MediaStream> {
 async function openDevices({ source, camera, microphone }: Choice): Promise<MediaStream> {
   if (source === 'screen') {
     const screen = await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 30 } }, audio: true })
-    screen.getVideoTracks().forEach((track) => (track.contentHint = 'detail'))
+    for (const track of screen.getVideoTracks()) track.contentHint = 'detail'
     if (microphone === noMicrophone) return screen
     const voice = await navigator.mediaDevices.getUserMedia({ audio: sound(microphone) }).catch(() => undefined)
     if (!voice) return screen
-    screen.getAudioTracks().forEach((track) => track.stop())
+    for (const track of screen.getAudioTracks()) track.stop()
     return new MediaStream([...screen.getVideoTracks(), ...voice.getAudioTracks()])
   }
   try {

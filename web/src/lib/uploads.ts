@@ -2,7 +2,7 @@
 // sent by the tus protocol, in pieces, so that an upload continues where it was cut.
 import { signal } from '@preact/signals'
 import type { DetailedError, Upload as Tus } from 'tus-js-client'
-import { api, ApiError, ask, root, sentence, type Schemas } from './api'
+import { type ApiError, api, ask, root, type Schemas, sentence } from './api'
 
 export type UploadOptions = Omit<Schemas['NewAsset'], 'name'>
 
@@ -46,6 +46,8 @@ function change(id: number, patch: Partial<Upload>) {
 
 const find = (id: number) => uploads.value.find((u) => u.id === id)
 
+const inState = (state: UploadState) => uploads.value.filter((u) => u.state === state).map((u) => u.id)
+
 // add puts files into the queue.
 export function add(files: Iterable<File>, options: UploadOptions = {}) {
   listen()
@@ -80,10 +82,10 @@ export async function cancel(id: number) {
     await ask(api.DELETE('/api/asset/{id}', { params: { path: { id: upload.assetID } } }))
 }
 
-// dismiss takes an upload off the list.
-export function dismiss(id: number) {
-  running.delete(id)
-  uploads.value = uploads.value.filter((u) => u.id !== id)
+// dismiss takes uploads off the list.
+export function dismiss(...ids: number[]) {
+  for (const id of ids) running.delete(id)
+  uploads.value = uploads.value.filter((u) => !ids.includes(u.id))
   next()
 }
 
@@ -159,11 +161,7 @@ function finished(id: number) {
   if (upload) forget(upload.file)
   change(id, { state: 'done', sent: upload?.file.size ?? 0, speed: 0 })
   next()
-  if (!active())
-    setTimeout(
-      () => active() || uploads.value.filter((u) => u.state === 'done').forEach((u) => dismiss(u.id)),
-      shownFor,
-    )
+  if (!active()) setTimeout(() => active() || dismiss(...inState('done')), shownFor)
 }
 
 function fail(id: number, error: string) {
@@ -232,7 +230,9 @@ let listening = false
 function listen() {
   if (listening) return
   listening = true
-  window.addEventListener('online', () => uploads.value.filter((u) => u.state === 'offline').forEach((u) => go(u.id)))
+  window.addEventListener('online', () => {
+    for (const id of inState('offline')) go(id)
+  })
   window.addEventListener('beforeunload', (e) => active() && e.preventDefault())
   setInterval(() => {
     for (const u of uploads.value) {

@@ -75,7 +75,13 @@ export class Playback {
     this.wanted = options.autoplay !== 'off'
     if (options.autoplay === 'muted') video.muted = true
     const { signal } = this.ended
-    video.addEventListener('volumechange', () => video.muted || (this.silenced.value = false), { signal })
+    video.addEventListener(
+      'volumechange',
+      () => {
+        if (!video.muted) this.silenced.value = false
+      },
+      { signal },
+    )
     video.addEventListener('ended', () => options.live && this.end(), { signal })
     video.addEventListener('error', () => this.failed(), { signal })
     this.watching = window.setInterval(() => this.watch(), 250)
@@ -245,12 +251,8 @@ export class Playback {
   }
 
   private playWithHls() {
-    const h = (this.hls = new Hls({
-      enableWorker: false,
-      lowLatencyMode: true,
-      backBufferLength: 30,
-      maxLiveSyncPlaybackRate: 1.1,
-    }))
+    const h = new Hls({ enableWorker: false, lowLatencyMode: true, backBufferLength: 30, maxLiveSyncPlaybackRate: 1.1 })
+    this.hls = h
     let recovered = 0
     h.on(Hls.Events.MANIFEST_PARSED, () => {
       this.listLevels()

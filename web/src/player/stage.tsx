@@ -130,10 +130,16 @@ function useKeys(stage: HTMLElement, playback: Playback) {
     const keys: Record<string, () => void> = {
       ' ': () => toggle(video),
       k: () => toggle(video),
-      m: () => void (video.muted = !video.muted),
+      m: () => {
+        video.muted = !video.muted
+      },
       f: () => fullscreen(stage, video),
-      ArrowLeft: () => void (video.currentTime -= 5),
-      ArrowRight: () => void (video.currentTime += 5),
+      ArrowLeft: () => {
+        video.currentTime -= 5
+      },
+      ArrowRight: () => {
+        video.currentTime += 5
+      },
     }
     stage.addEventListener(
       'keydown',

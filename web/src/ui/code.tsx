@@ -40,7 +40,7 @@ export function Code({ text, label, secret }: { text: string; label?: string; se
   return (
     <div class="code">
       {label && <p class="code-label">{label}</p>}
-      <pre tabIndex={0} aria-label={label ?? 'Code'}>
+      <pre tabIndex={0} role="group" aria-label={label ?? 'Code'}>
         <code>{secret ? text.replaceAll(secret, '•'.repeat(16)) : text}</code>
       </pre>
       <Copy text={text} />

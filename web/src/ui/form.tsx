@@ -182,7 +182,12 @@ export function Form({
   const [busy, setBusy] = useState(false)
   const [error, setError] = useState('')
   const mounted = useRef(true)
-  useEffect(() => () => void (mounted.current = false), [])
+  useEffect(
+    () => () => {
+      mounted.current = false
+    },
+    [],
+  )
   const onSubmit = async (e: Event) => {
     e.preventDefault()
     setBusy(true)

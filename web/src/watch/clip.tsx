@@ -38,7 +38,8 @@ export function Clip({ playback, root }: { playback: Playback; root: string }) {
   }
 
   useEffect(() => {
-    const f = (frames.current = new Frames(playback))
+    const f = new Frames(playback)
+    frames.current = f
     const keys: Record<string, () => void> = {
       i: () => mark('in'),
       o: () => mark('out'),

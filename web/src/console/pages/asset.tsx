@@ -15,10 +15,8 @@ import { Ago, Progress } from '../../ui/values'
 import { useGo } from '../location'
 import { ClipEditor, Clips } from './asset_clip'
 import { Downloads, Renditions, Source } from './asset_files'
-import { isPrivate, Phase, playable } from './asset_parts'
+import { type Asset, isPrivate, Phase, playable } from './asset_parts'
 import { Policy, Provenance, Storage } from './asset_storage'
-
-export type Asset = Schemas['Asset']
 
 // about tells whether an event is about an asset, or about a task that makes or copies it.
 const about = (e: WeirEvent, id: string) => {

@@ -10,8 +10,7 @@ import { Card } from '../../ui/page'
 import type { PlayerHandle } from '../../ui/player'
 import { ShowList } from '../../ui/states'
 import { toast } from '../../ui/toast'
-import type { Asset } from './asset'
-import { ClipTable } from './asset_parts'
+import { type Asset, ClipTable } from './asset_parts'
 
 // ClipEditor marks the start and the end of a clip in the video of the player.
 export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHandle }) {
@@ -29,12 +28,15 @@ export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHand
   useEffect(() => {
     const moved = () => setAt(video.currentTime)
     const events = ['timeupdate', 'seeking', 'seeked']
-    events.forEach((name) => video.addEventListener(name, moved))
-    return () => events.forEach((name) => video.removeEventListener(name, moved))
+    for (const event of events) video.addEventListener(event, moved)
+    return () => {
+      for (const event of events) video.removeEventListener(event, moved)
+    }
   }, [video])
 
   useEffect(() => {
-    const made = (frames.current = new Frames(player))
+    const made = new Frames(player)
+    frames.current = made
     return () => made.destroy()
   }, [player])
 

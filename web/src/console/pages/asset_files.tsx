@@ -6,8 +6,7 @@ import { variants } from '../../lib/playlist'
 import { Card, Facts } from '../../ui/page'
 import { Show } from '../../ui/states'
 import { Table } from '../../ui/table'
-import type { Asset } from './asset'
-import { hlsFolder, isPrivate } from './asset_parts'
+import { type Asset, hlsFolder, isPrivate } from './asset_parts'
 
 const withToken = (address: string, jwt: string) =>
   jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address

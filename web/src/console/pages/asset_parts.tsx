@@ -5,10 +5,10 @@ import { duration } from '../../lib/format'
 import { Table } from '../../ui/table'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
 
-export type AnyAsset = Pick<
-  Schemas['Asset'],
-  'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'
->
+export type Asset = Schemas['Asset']
+
+// AnyAsset is what lists have of an asset, too.
+export type AnyAsset = Pick<Asset, 'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'>
 
 export const isPrivate = ({ playbackPolicy }: Pick<AnyAsset, 'playbackPolicy'>) =>
   playbackPolicy?.type === 'jwt' || playbackPolicy?.type === 'webhook'
@@ -70,7 +70,7 @@ export const ClipState = ({ clip }: { clip: AnyAsset }) => (
 )
 
 // ClipTable lists the clips of a stream or an asset.
-export const ClipTable = ({ clips }: { clips: Schemas['Asset'][] }) => (
+export const ClipTable = ({ clips }: { clips: Asset[] }) => (
   <Table
     items={clips}
     columns={[

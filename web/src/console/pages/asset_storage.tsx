@@ -7,8 +7,7 @@ import { Copyable } from '../../ui/copy'
 import { Action, Dialog, Form, SelectField, TextField } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
 import { Badge, Progress } from '../../ui/values'
-import type { Asset } from './asset'
-import { isPrivate } from './asset_parts'
+import { type Asset, isPrivate } from './asset_parts'
 
 export function Policy({ asset, changed }: { asset: Asset; changed: () => void }) {
   const [editing, edit] = useState(false)

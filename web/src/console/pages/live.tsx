@@ -151,8 +151,9 @@ function State({ phase, onAir }: { phase: Phase; onAir: boolean }) {
 
 function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; broadcast: Broadcast }) {
   const [muted, setMuted] = useState(false)
-  const audio = media.stream?.getAudioTracks() ?? []
-  useEffect(() => audio.forEach((track) => (track.enabled = !muted)), [muted, media.stream])
+  useEffect(() => {
+    for (const track of media.stream?.getAudioTracks() ?? []) track.enabled = !muted
+  }, [muted, media.stream])
   const sends = broadcast.phase !== 'off'
   return (
     <div class="actions">

@@ -164,7 +164,7 @@ export function Events({ of }: { of: WeirEvent[] }) {
                 <code>{event.event}</code>
                 <span>{words[event.event]}</span>
               </summary>
-              <pre tabIndex={0} aria-label={event.event}>
+              <pre tabIndex={0} role="group" aria-label={event.event}>
                 {JSON.stringify(event.payload, null, 2)}
               </pre>
             </details>

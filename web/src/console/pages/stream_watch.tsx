@@ -140,7 +140,10 @@ function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHan
         <Form
           submit={() => cut(ofInput(start), ofInput(end))}
           label="Make the clip"
-          cancel={() => (setStart(''), setEnd(''))}
+          cancel={() => {
+            setStart('')
+            setEnd('')
+          }}
         >
           <div class="fields">
             <TextField label="Start" type="datetime-local" step="0.001" value={start} onValue={setStart} required />
