@@ -57,10 +57,18 @@ quick: ## run the unit tests, without browsers, e2e, the race detector and what 
 	cd $* && npm ci --no-audit --no-fund
 	touch $@
 
+# The types of the API, for TypeScript.
+web/src/schema.d.ts: openapi.yaml web/node_modules/.package-lock.json
+	cd web && npm run --silent types
+	touch $@
+
 fmt: ## format the source
 	scripts/sources | xargs -0 go tool -modfile=tools/go.mod gofumpt -w -extra
+	scripts/need npm
+	$(MAKE) --no-print-directory web/node_modules/.package-lock.json
+	cd web && npm run --silent format
 
-check: ## format, dependencies, vet and staticcheck, without running anything
+check: ## format, lint, types and dependencies, without running anything
 	scripts/check
 
 fuzz: ## run every fuzz target for 10 seconds

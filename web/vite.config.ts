@@ -1,12 +1,23 @@
 import preact from '@preact/preset-vite'
-import { defineConfig } from 'vite'
+import { defineConfig, type Plugin, runnerImport } from 'vite'
 
 // Builds the scripts and styles of all pages into dist/. internal/web serves them in a folder that
 // has the hash of all of them in its name, so they can be cached for ever and keep plain names here.
 // It reads manifest.json to know what an entry needs; the pages themselves are templates in pages/.
+
+// consolePaths writes console.json: the first segments of the paths of the console, which the server
+// answers with its page.
+const consolePaths: Plugin = {
+  name: 'console-paths',
+  async generateBundle() {
+    const { module } = await runnerImport<typeof import('./src/console/routes')>('./src/console/routes.ts')
+    this.emitFile({ type: 'asset', fileName: 'console.json', source: JSON.stringify(module.folders, null, 2) + '\n' })
+  },
+}
+
 export default defineConfig({
   base: './', // below any prefix of a proxy
-  plugins: [preact({ devToolsEnabled: false, prefreshEnabled: false })],
+  plugins: [preact({ devToolsEnabled: false, prefreshEnabled: false }), consolePaths],
   publicDir: false,
   build: {
     target: 'es2022',
@@ -24,7 +35,11 @@ export default defineConfig({
         watch: 'src/watch/main.tsx',
         docs: 'src/docs/docs.ts',
       },
-      output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+      output: {
+        entryFileNames: '[name].js',
+        chunkFileNames: '[name].js',
+        assetFileNames: '[name][extname]',
+      },
     },
   },
 })

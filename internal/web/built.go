@@ -79,8 +79,8 @@ func ReadBuilt(files fs.FS) (*Built, error) {
 			if err != nil {
 				return nil, err
 			}
-			if path.Base(name) == manifestName {
-				continue
+			if path.Ext(name) == ".json" {
+				continue // is for the server
 			}
 			_, _ = fmt.Fprintf(sum, "%s %d\n", name, len(content))
 			_, _ = sum.Write(content)

@@ -91,10 +91,12 @@ func TestBuilt(t *testing.T) {
 	if w.Code != 200 || strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
 		t.Errorf("the folder of another version: %d, %v", w.Code, w.Header())
 	}
-	w = httptest.NewRecorder()
-	b.ServeHTTP(w, httptest.NewRequest("GET", "/_/manifest.json", nil))
-	if w.Code != 404 {
-		t.Errorf("the manifest: %d, want 404", w.Code)
+	for _, name := range []string{"manifest.json", "console.json"} {
+		w = httptest.NewRecorder()
+		b.ServeHTTP(w, httptest.NewRequest("GET", "/_/"+name, nil))
+		if w.Code != 404 {
+			t.Errorf("%s: %d, want 404", name, w.Code)
+		}
 	}
 }
 
@@ -117,6 +119,9 @@ func TestConsole(t *testing.T) {
 		if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
 			t.Errorf("%s: the policy is %s", path, policy)
 		}
+	}
+	if patterns := c.Patterns(); !slices.Contains(patterns, "GET /streams/") {
+		t.Errorf("it answers %q", patterns)
 	}
 	w := httptest.NewRecorder()
 	c.ServeHTTP(w, httptest.NewRequest("GET", "/keys/new", nil))

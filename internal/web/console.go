@@ -2,6 +2,8 @@ package web
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
@@ -17,15 +19,11 @@ import (
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"media-src 'self' blob:; worker-src 'self' blob:; frame-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 
-// consolePages are the first segments of the console's paths; web/src/console/routes.tsx has its pages.
-var consolePages = []string{
-	"streams", "assets", "tasks", "webhooks", "access", "keys", "targets", "stores", "usage", "users", "nodes", "queue",
-}
-
 // Console serves the pages of the console. All are one file with a script that does the rest through
 // the API, so this handler knows no data.
 type Console struct {
 	template *template.Template
+	folders  []string // the first segments of its paths
 	entry    Entry
 	icon     string
 	log      *slog.Logger
@@ -37,15 +35,23 @@ func NewConsole(files fs.FS, built *Built, log *slog.Logger) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.ParseFS(files, "pages/console.html")
-	return &Console{template: t, entry: entry, icon: built.Icon(), log: log}, err
+	c := &Console{entry: entry, icon: built.Icon(), log: log}
+	text, err := fs.ReadFile(files, "dist/console.json") // of web/src/console/routes.ts
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &c.folders); err != nil {
+		return nil, fmt.Errorf("console.json: %w", err)
+	}
+	c.template, err = template.ParseFS(files, "pages/console.html")
+	return c, err
 }
 
 // Patterns returns what the console answers, for an http.ServeMux.
 func (c *Console) Patterns() []string {
 	all := []string{"GET /{$}"}
-	for _, page := range consolePages {
-		all = append(all, "GET /"+page, "GET /"+page+"/")
+	for _, folder := range c.folders {
+		all = append(all, "GET /"+folder, "GET /"+folder+"/")
 	}
 	return all
 }

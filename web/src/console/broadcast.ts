@@ -36,7 +36,12 @@ export function useMedia(): Media {
       // What is sent is replaced first, so viewers see no gap.
       setTimeout(() => close(before), 500)
       opened.getVideoTracks()[0]?.addEventListener('ended', () => {
-        if (current.current === opened) setProblem(wanted.source === 'screen' ? 'The screen is not shared any more. Choose it again, or the camera.' : 'The camera is gone. Choose another one.')
+        if (current.current === opened)
+          setProblem(
+            wanted.source === 'screen'
+              ? 'The screen is not shared any more. Choose it again, or the camera.'
+              : 'The camera is gone. Choose another one.',
+          )
       })
       await list()
     } catch (e) {
@@ -56,7 +61,9 @@ export function useMedia(): Media {
   return { stream, problem, devices, choice, choose }
 }
 
-const close = (stream?: MediaStream) => stream?.getTracks().forEach((track) => track.stop())
+function close(stream?: MediaStream) {
+  for (const track of stream?.getTracks() ?? []) track.stop()
+}
 
 export type Phase = 'off' | 'connecting' | 'on' | 'reconnecting'
 

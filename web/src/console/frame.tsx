@@ -6,8 +6,9 @@ import { api, ask, project } from '../lib/api'
 import { useLoad } from '../lib/load'
 import { formValue } from '../lib/token'
 import { Loading, Problem } from '../ui/states'
+import { base } from './location'
 import { MeContext, type Me } from './me'
-import { base, menu } from './routes'
+import { groups } from './routes'
 import { setTheme, theme, type Theme } from './theme'
 
 export function Frame({ children }: { children: ComponentChildren }) {
@@ -26,7 +27,13 @@ export function Frame({ children }: { children: ComponentChildren }) {
           <span class="logo" aria-hidden="true" />
           weir
         </a>
-        <button type="button" class="quiet menu-button" aria-expanded={open} aria-controls="menu" onClick={() => setOpen(!open)}>
+        <button
+          type="button"
+          class="quiet menu-button"
+          aria-expanded={open}
+          aria-controls="menu"
+          onClick={() => setOpen(!open)}
+        >
           Menu
         </button>
       </header>
@@ -46,25 +53,27 @@ function skip(e: Event) {
 }
 
 function Menu({ me, path }: { me: Me; path: string }) {
-  const current = (entry: string) => path === base + entry || (entry !== '' && path.startsWith(base + entry + '/')) || (entry === '' && path + '/' === base)
+  const current = (entry: string) =>
+    path === base + entry ||
+    (entry !== '' && path.startsWith(base + entry + '/')) ||
+    (entry === '' && path + '/' === base)
   return (
     <>
       <nav aria-label="Console">
-        {menu.map(({ title, entries }) => {
-          const shown = entries.filter((entry) => !entry.admin || me.admin)
-          return (
-            shown.length > 0 && (
-              <div key={title} class="menu-group">
-                {title && <p class="menu-title">{title}</p>}
-                {shown.map((entry) => (
-                  <a key={entry.path} href={entry.path || './'} aria-current={current(entry.path) ? 'page' : undefined}>
-                    {entry.label}
+        {groups
+          .filter((group) => !group.admin || me.admin)
+          .map(({ title, routes }) => (
+            <div key={title} class="menu-group">
+              {title && <p class="menu-title">{title}</p>}
+              {routes
+                .filter((route) => route.label)
+                .map(({ path, label }) => (
+                  <a key={path} href={path || './'} aria-current={current(path) ? 'page' : undefined}>
+                    {label}
                   </a>
                 ))}
-              </div>
-            )
-          )
-        })}
+            </div>
+          ))}
         <div class="menu-group">
           <p class="menu-title">Help</p>
           <a href="docs">Manual</a>

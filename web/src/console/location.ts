@@ -1,6 +1,8 @@
 // Where in the console the reader is, and how pages lead elsewhere.
 import { useLocation } from 'preact-iso'
-import { base } from './routes'
+
+// base is the path of the console; '/' unless a proxy serves weir below a prefix.
+export const base = new URL('.', document.baseURI).pathname
 
 // useGo returns a function that shows another page, by its path relative to the console.
 export function useGo(): (path: string, replace?: boolean) => void {

@@ -7,7 +7,9 @@ import { Page } from '../ui/page'
 import { Toasts } from '../ui/toast'
 import '../ui/style.css'
 import { Frame } from './frame'
-import { base, inConsole, routes } from './routes'
+import { base } from './location'
+import { page } from './retrying'
+import { folders, routes } from './routes'
 import { applyTheme } from './theme'
 import { Uploads } from './uploads'
 
@@ -21,13 +23,18 @@ const Unknown = () => (
   </Page>
 )
 
+const pages = routes.map(({ path, load }) => ({ path, component: page(load) }))
+
+// inConsole matches links that the console shows by itself; the others are pages of the server.
+const inConsole = new RegExp(`^(\\./$|(${folders.join('|')})([/?]|$))`)
+
 const App = () => (
   <LocationProvider scope={inConsole}>
     <Frame>
       <ErrorBoundary>
         <Router>
-          {routes.map(({ path, page }) => (
-            <Route key={path} path={base + path} component={page} />
+          {pages.map(({ path, component }) => (
+            <Route key={path} path={base + path} component={component} />
           ))}
           <Route default component={Unknown} />
         </Router>

@@ -1,21 +1,31 @@
-// What a page shows whose script could not be loaded.
+// The script of a page: it is loaded when the page is shown, and again if that failed.
 import type { FunctionComponent } from 'preact'
+import { lazy } from 'preact-iso'
 import { useEffect, useState } from 'preact/hooks'
 import { root } from '../lib/api'
 import { Card, Page } from '../ui/page'
 import { Loading, Problem } from '../ui/states'
 
+type Component = FunctionComponent<{ id: string }> // a part of the path; '' where it has none
+
 // Script is what the file of a page exports.
-export type Script = { default: FunctionComponent<any> }
+export type Script = { default: Component }
+
+// page returns a page whose script is loaded when it is shown.
+export const page = (load: () => Promise<Script>): Component =>
+  lazy(() => load().catch(() => ({ default: retrying(load) })))
 
 const cut = { status: 0, message: 'The server does not answer, so this page could not be loaded.' }
-const missing = { status: 500, message: 'The server answers, but this page could not be loaded. weir may have been updated.' }
+const missing = {
+  status: 500,
+  message: 'The server answers, but this page could not be loaded. weir may have been updated.',
+}
 
 // retrying returns a page that loads its script again: when it is shown, and when somebody asks for
 // it. Some browsers keep in mind that a script failed, and a new version of weir has other scripts:
 // then the whole console has to be loaded again, which makes sense only if the server answers.
-export function retrying(load: () => Promise<Script>): FunctionComponent<any> {
-  let Loaded: Script['default'] | undefined
+function retrying(load: () => Promise<Script>): Component {
+  let Loaded: Component | undefined
   return (props) => {
     const [problem, setProblem] = useState<typeof cut>()
     const [, show] = useState(false)

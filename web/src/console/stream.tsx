@@ -10,7 +10,8 @@ import { useGo } from './location'
 
 export type Stream = Schemas['Stream']
 
-export const isPublic = ({ playbackPolicy: policy }: { playbackPolicy?: Stream['playbackPolicy'] }) => !policy || policy.type === 'public'
+export const isPublic = ({ playbackPolicy: policy }: { playbackPolicy?: Stream['playbackPolicy'] }) =>
+  !policy || policy.type === 'public'
 
 // StreamState is whether a stream is on air.
 export function StreamState({ stream }: { stream: Stream }) {
@@ -20,7 +21,8 @@ export function StreamState({ stream }: { stream: Stream }) {
 
 // StreamHealth is whether a stream on air has problems.
 export function StreamHealth({ stream }: { stream: Stream }) {
-  if (!stream.isActive || stream.isHealthy === undefined || stream.isHealthy === null) return <span class="hint">–</span>
+  if (!stream.isActive || stream.isHealthy === undefined || stream.isHealthy === null)
+    return <span class="hint">–</span>
   if (stream.isHealthy) return <Badge tone="good">healthy</Badge>
   return (
     <a href={`streams/${stream.id}?tab=health`} title={stream.issues?.join('\n')}>
@@ -46,12 +48,23 @@ export function Picture({ stream }: { stream: Stream }) {
     return () => clearInterval(timer)
   }, [shown])
   if (!shown || failed) return <span class="picture none" aria-hidden="true" />
-  return <img class="picture" src={`${root}/hls/${stream.playbackId}/poster.jpg?at=${at}`} alt="" onError={() => setFailed(true)} />
+  return (
+    <img
+      class="picture"
+      src={`${root}/hls/${stream.playbackId}/poster.jpg?at=${at}`}
+      alt=""
+      onError={() => setFailed(true)}
+    />
+  )
 }
 
 // useViewers returns how many viewers everything has at the moment, by playback id.
 export function useViewers(): Map<string, number> {
-  const rows = useLoad(() => ask(api.GET('/api/data/views/now', { params: { query: { 'breakdownBy[]': ['playbackId'] } } })), [], { every: 10 })
+  const rows = useLoad(
+    () => ask(api.GET('/api/data/views/now', { params: { query: { 'breakdownBy[]': ['playbackId'] } } })),
+    [],
+    { every: 10 },
+  )
   return new Map(rows.data?.map((row) => [row.playbackId ?? '', row.viewCount]))
 }
 

@@ -19,13 +19,28 @@ export interface Choices {
 // defaultLadder is what weir makes when a stream names no profiles.
 const defaultLadder = [240, 360, 480, 720]
 
-const rung = (height: number, bitrate: number): Profile => ({ name: `${height}p`, height, width: 2 * Math.round((height * 8) / 9), bitrate, fps: 0 })
+const rung = (height: number, bitrate: number): Profile => ({
+  name: `${height}p`,
+  height,
+  width: 2 * Math.round((height * 8) / 9),
+  bitrate,
+  fps: 0,
+})
 
-export const noChoices: Choices = { name: '', record: false, signed: false, ladder: 'default', profiles: [rung(720, 3_000_000), rung(360, 800_000)], policy: 'public' }
+export const noChoices: Choices = {
+  name: '',
+  record: false,
+  signed: false,
+  ladder: 'default',
+  profiles: [rung(720, 3_000_000), rung(360, 800_000)],
+  policy: 'public',
+}
 
 // choicesOf returns what the form shows of a stream.
 export function choicesOf(stream: Stream): Choices {
-  const isDefault = stream.profiles.length === defaultLadder.length && stream.profiles.every((p, i) => p.name === `${defaultLadder[i]}p0`)
+  const isDefault =
+    stream.profiles.length === defaultLadder.length &&
+    stream.profiles.every((p, i) => p.name === `${defaultLadder[i]}p0`)
   return {
     name: stream.name,
     record: stream.record,
@@ -44,7 +59,9 @@ export function asNewStream({ name, record, signed, ladder, profiles, policy, pu
     ...(ladder === 'none' && { profiles: [] }),
     ...(ladder === 'own' && { profiles }),
     ...(policy === 'jwt' && { playbackPolicy: { type: policy } }),
-    ...(pull && { pull: { source: pull.source.trim(), ...(pull.headers.trim() && { headers: headersOf(pull.headers) }) } }),
+    ...(pull && {
+      pull: { source: pull.source.trim(), ...(pull.headers.trim() && { headers: headersOf(pull.headers) }) },
+    }),
   }
 }
 
@@ -63,26 +80,62 @@ function headersOf(text: string): Record<string, string> {
 // asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
 // stays as it is, with its members that the form does not show. On air, the API refuses other
 // renditions, and to start or stop recording.
-export function asPatch({ name, record, signed, ladder, profiles, policy }: Choices, was: Stream): Schemas['StreamPatch'] {
+export function asPatch(
+  { name, record, signed, ladder, profiles, policy }: Choices,
+  was: Stream,
+): Schemas['StreamPatch'] {
   return {
     name,
-    ...(!was.isActive && { record, c2pa: signed, profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles }),
-    ...(policy !== (was.playbackPolicy?.type ?? 'public') && { playbackPolicy: policy === 'public' ? null : { type: policy } }),
+    ...(!was.isActive && {
+      record,
+      c2pa: signed,
+      profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles,
+    }),
+    ...(policy !== (was.playbackPolicy?.type ?? 'public') && {
+      playbackPolicy: policy === 'public' ? null : { type: policy },
+    }),
   }
 }
 
 // StreamFields are the fields. Those that the API refuses to change are left out: on air, what is
 // recorded and the renditions; and the source of a stream that exists.
-export function StreamFields({ of, onChange, isNew = false, onAir = false }: { of: Choices; onChange: (choices: Choices) => void; isNew?: boolean; onAir?: boolean }) {
+export function StreamFields({
+  of,
+  onChange,
+  isNew = false,
+  onAir = false,
+}: {
+  of: Choices
+  onChange: (choices: Choices) => void
+  isNew?: boolean
+  onAir?: boolean
+}) {
   const set = (part: Partial<Choices>) => onChange({ ...of, ...part })
   return (
     <>
-      <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus placeholder="Friday show" />
+      <TextField
+        label="Name"
+        value={of.name}
+        onValue={(name) => set({ name })}
+        required
+        autoFocus
+        placeholder="Friday show"
+      />
       {!onAir && (
         <>
-          <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
+          <Check
+            label="Record"
+            hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped."
+            checked={of.record}
+            onChecked={(record) => set({ record })}
+          />
           {of.record && (
-            <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+            <Check
+              label="Sign recordings"
+              hint="C2PA manifests tell viewers where a recording comes from."
+              checked={of.signed}
+              onChecked={(signed) => set({ signed })}
+            />
           )}
           <SelectField
             label="Renditions"
@@ -102,14 +155,27 @@ export function StreamFields({ of, onChange, isNew = false, onAir = false }: { o
         label="Who may watch"
         value={of.policy}
         onValue={(policy) => set({ policy })}
-        hint={of.policy === 'jwt' ? <>Make the key that signs tokens on the page <a href="access">Access</a>.</> : undefined}
+        hint={
+          of.policy === 'jwt' ? (
+            <>
+              Make the key that signs tokens on the page <a href="access">Access</a>.
+            </>
+          ) : undefined
+        }
         options={[
           ['public', 'everybody who has the address'],
           ['jwt', 'viewers with a signed token (JWT)'],
           ...(of.policy === 'webhook' ? ([['webhook', 'as a webhook decides']] as const) : []),
         ]}
       />
-      {isNew && <Check label="Pull it from a URL" hint="weir fetches it from another server. No encoder sends to it." checked={of.pull !== undefined} onChecked={(on) => set({ pull: on ? { source: '', headers: '' } : undefined })} />}
+      {isNew && (
+        <Check
+          label="Pull it from a URL"
+          hint="weir fetches it from another server. No encoder sends to it."
+          checked={of.pull !== undefined}
+          onChecked={(on) => set({ pull: on ? { source: '', headers: '' } : undefined })}
+        />
+      )}
       {of.pull && <Pull of={of.pull} onChange={(pull) => set({ pull })} />}
     </>
   )
@@ -128,9 +194,21 @@ function Pull({ of, onChange }: { of: NonNullable<Choices['pull']>; onChange: (p
         placeholder="https://example.com/live/index.m3u8"
         hint="HLS, an MP4, FLV or MPEG-TS file, RTMP or SRT: it begins with http://, https://, rtmp://, rtmps:// or srt://. It can’t be changed later."
       />
-      <Field label="Headers" hint="For http and https, if the source wants any. One on each line; they are sent to the host of the source only.">
+      <Field
+        label="Headers"
+        hint="For http and https, if the source wants any. One on each line; they are sent to the host of the source only."
+      >
         {(id, hintID) => (
-          <textarea id={id} aria-describedby={hintID} rows={2} spellcheck={false} autoComplete="off" placeholder="Authorization: Bearer …" value={of.headers} onInput={(e) => onChange({ ...of, headers: e.currentTarget.value })} />
+          <textarea
+            id={id}
+            aria-describedby={hintID}
+            rows={2}
+            spellcheck={false}
+            autoComplete="off"
+            placeholder="Authorization: Bearer …"
+            value={of.headers}
+            onInput={(e) => onChange({ ...of, headers: e.currentTarget.value })}
+          />
         )}
       </Field>
     </fieldset>
@@ -139,7 +217,8 @@ function Pull({ of, onChange }: { of: NonNullable<Choices['pull']>; onChange: (p
 
 // Ladder edits renditions. The width follows from the height, as weir keeps the shape of the video.
 function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profiles: Profile[]) => void }) {
-  const change = (i: number, part: Partial<Profile>) => onChange(profiles.map((p, n) => (n === i ? { ...p, ...part } : p)))
+  const change = (i: number, part: Partial<Profile>) =>
+    onChange(profiles.map((p, n) => (n === i ? { ...p, ...part } : p)))
   return (
     <fieldset class="ladder">
       <legend>My renditions</legend>
@@ -162,8 +241,22 @@ function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profil
             value={String(Math.round(p.bitrate / 1000))}
             onValue={(text) => change(i, { bitrate: Number(text) * 1000 })}
           />
-          <TextField label="Frames a second" type="number" min={0} max={240} value={String(p.fps)} onValue={(text) => change(i, { fps: Number(text) })} hint={p.fps === 0 ? 'as the source' : undefined} />
-          <button type="button" class="small quiet" onClick={() => onChange(profiles.filter((_, n) => n !== i))} disabled={profiles.length === 1} aria-label={`Remove rendition ${i + 1}`}>
+          <TextField
+            label="Frames a second"
+            type="number"
+            min={0}
+            max={240}
+            value={String(p.fps)}
+            onValue={(text) => change(i, { fps: Number(text) })}
+            hint={p.fps === 0 ? 'as the source' : undefined}
+          />
+          <button
+            type="button"
+            class="small quiet"
+            onClick={() => onChange(profiles.filter((_, n) => n !== i))}
+            disabled={profiles.length === 1}
+            aria-label={`Remove rendition ${i + 1}`}
+          >
             Remove
           </button>
         </div>

@@ -18,11 +18,26 @@ export function targetURL({ server, key }: TargetChoices): string {
   return url.replace(/\/+$/, '') + '/' + key.trim()
 }
 
-export function TargetFields({ of, onChange, known = false }: { of: TargetChoices; onChange: (of: TargetChoices) => void; known?: boolean }) {
+export function TargetFields({
+  of,
+  onChange,
+  known = false,
+}: {
+  of: TargetChoices
+  onChange: (of: TargetChoices) => void
+  known?: boolean
+}) {
   const set = (part: Partial<TargetChoices>) => onChange({ ...of, ...part })
   return (
     <>
-      <TextField label="Name" value={of.name} onValue={(name) => set({ name })} autoFocus placeholder="YouTube" required={known} />
+      <TextField
+        label="Name"
+        value={of.name}
+        onValue={(name) => set({ name })}
+        autoFocus
+        placeholder="YouTube"
+        required={known}
+      />
       <TextField
         label="Server"
         value={of.server}
@@ -30,9 +45,20 @@ export function TargetFields({ of, onChange, known = false }: { of: TargetChoice
         required={!known || of.key !== ''}
         pattern="(rtmps?|srt)://.+"
         placeholder="rtmp://a.rtmp.youtube.com/live2"
-        hint={known ? 'Leave it empty to keep the present address, which weir does not show.' : 'As the platform shows it: rtmp://, rtmps:// or srt://'}
+        hint={
+          known
+            ? 'Leave it empty to keep the present address, which weir does not show.'
+            : 'As the platform shows it: rtmp://, rtmps:// or srt://'
+        }
       />
-      <TextField label="Stream key of the platform" type="password" autoComplete="off" value={of.key} onValue={(key) => set({ key })} hint="weir never shows it again. Leave it empty if the server address has it." />
+      <TextField
+        label="Stream key of the platform"
+        type="password"
+        autoComplete="off"
+        value={of.key}
+        onValue={(key) => set({ key })}
+        hint="weir never shows it again. Leave it empty if the server address has it."
+      />
     </>
   )
 }

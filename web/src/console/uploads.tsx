@@ -21,7 +21,7 @@ export function Uploads() {
             {folded ? 'Show' : 'Fold'}
           </button>
           {open === 0 && (
-            <button type="button" class="small quiet" onClick={() => all.forEach((u) => dismiss(u.id))}>
+            <button type="button" class="small quiet" onClick={() => dismiss(...all.map((u) => u.id))}>
               Close
             </button>
           )}
@@ -47,8 +47,13 @@ function Row({ of: u }: { of: Upload }) {
         {u.assetID ? <a href={'assets/' + u.assetID}>{u.file.name}</a> : u.file.name}
         <span class="hint">{bytes(u.file.size)}</span>
       </div>
-      {u.state !== 'done' && <Progress value={u.file.size > 0 ? u.sent / u.file.size : 0} label={`Upload of ${u.file.name}`} />}
-      <p class={u.state === 'failed' ? 'upload-state bad' : 'upload-state hint'} role={u.state === 'failed' ? 'alert' : undefined}>
+      {u.state !== 'done' && (
+        <Progress value={u.file.size > 0 ? u.sent / u.file.size : 0} label={`Upload of ${u.file.name}`} />
+      )}
+      <p
+        class={u.state === 'failed' ? 'upload-state bad' : 'upload-state hint'}
+        role={u.state === 'failed' ? 'alert' : undefined}
+      >
         {state(u)}
       </p>
       <div class="actions">
@@ -58,7 +63,12 @@ function Row({ of: u }: { of: Upload }) {
           </button>
         )}
         {(u.state === 'paused' || u.state === 'failed') && (
-          <button type="button" class="small quiet" aria-label={`${u.state === 'failed' ? 'Try again' : 'Continue'}: ${u.file.name}`} onClick={() => resume(u.id)}>
+          <button
+            type="button"
+            class="small quiet"
+            aria-label={`${u.state === 'failed' ? 'Try again' : 'Continue'}: ${u.file.name}`}
+            onClick={() => resume(u.id)}
+          >
             {u.state === 'failed' ? 'Try again' : 'Continue'}
           </button>
         )}

@@ -11,41 +11,65 @@ export type EventName = Schemas['EventName']
 
 // groups are the events that weir sends, with what each means.
 const groups: [string, [EventName, string][]][] = [
-  ['Streams', [
-    ['stream.started', 'An encoder starts to send.'],
-    ['stream.idle', 'The encoder is gone, or the stream was ended.'],
-  ]],
-  ['Recordings', [
-    ['recording.started', 'A session begins that is recorded.'],
-    ['recording.waiting', 'The session is over; its recording is being made.'],
-    ['recording.ready', 'The recording can be watched.'],
-  ]],
-  ['Multistream', [
-    ['multistream.connected', 'A target receives the stream.'],
-    ['multistream.error', 'A target does not take the stream.'],
-    ['multistream.disconnected', 'A target no longer receives the stream.'],
-  ]],
-  ['Assets', [
-    ['asset.created', 'An asset was made; its video is not there yet.'],
-    ['asset.updated', 'Something about an asset changed.'],
-    ['asset.ready', 'An asset can be watched.'],
-    ['asset.failed', 'An asset could not be processed.'],
-    ['asset.deleted', 'An asset was deleted.'],
-  ]],
-  ['Tasks', [
-    ['task.spawned', 'A task was made.'],
-    ['task.updated', 'A task made progress.'],
-    ['task.completed', 'A task is done.'],
-    ['task.failed', 'A task failed.'],
-  ]],
-  ['Playback', [['playback.accessControl', 'Asks whether a viewer may watch. Needed for streams and assets whose policy is this webhook.']]],
+  [
+    'Streams',
+    [
+      ['stream.started', 'An encoder starts to send.'],
+      ['stream.idle', 'The encoder is gone, or the stream was ended.'],
+    ],
+  ],
+  [
+    'Recordings',
+    [
+      ['recording.started', 'A session begins that is recorded.'],
+      ['recording.waiting', 'The session is over; its recording is being made.'],
+      ['recording.ready', 'The recording can be watched.'],
+    ],
+  ],
+  [
+    'Multistream',
+    [
+      ['multistream.connected', 'A target receives the stream.'],
+      ['multistream.error', 'A target does not take the stream.'],
+      ['multistream.disconnected', 'A target no longer receives the stream.'],
+    ],
+  ],
+  [
+    'Assets',
+    [
+      ['asset.created', 'An asset was made; its video is not there yet.'],
+      ['asset.updated', 'Something about an asset changed.'],
+      ['asset.ready', 'An asset can be watched.'],
+      ['asset.failed', 'An asset could not be processed.'],
+      ['asset.deleted', 'An asset was deleted.'],
+    ],
+  ],
+  [
+    'Tasks',
+    [
+      ['task.spawned', 'A task was made.'],
+      ['task.updated', 'A task made progress.'],
+      ['task.completed', 'A task is done.'],
+      ['task.failed', 'A task failed.'],
+    ],
+  ],
+  [
+    'Playback',
+    [
+      [
+        'playback.accessControl',
+        'Asks whether a viewer may watch. Needed for streams and assets whose policy is this webhook.',
+      ],
+    ],
+  ],
 ]
 
 // canTest says whether a test of the event can be sent.
 export const canTest = (event: EventName): boolean => event !== 'playback.accessControl'
 
 // failing says whether the last delivery failed.
-export const failing = ({ status }: Webhook) => !!status?.lastFailure && status.lastFailure.timestamp >= (status.lastTriggeredAt ?? 0)
+export const failing = ({ status }: Webhook) =>
+  !!status?.lastFailure && status.lastFailure.timestamp >= (status.lastTriggeredAt ?? 0)
 
 export function WebhookState({ webhook }: { webhook: Webhook }) {
   if (webhook.status?.paused) return <Badge tone="warn">paused</Badge>
@@ -61,9 +85,21 @@ export interface Choices {
   sharedSecret: string
 }
 
-export const noChoices: Choices = { name: '', url: '', events: ['stream.started', 'stream.idle', 'asset.ready', 'asset.failed'], streamId: '', sharedSecret: '' }
+export const noChoices: Choices = {
+  name: '',
+  url: '',
+  events: ['stream.started', 'stream.idle', 'asset.ready', 'asset.failed'],
+  streamId: '',
+  sharedSecret: '',
+}
 
-export const choicesOf = ({ name, url, events, streamId }: Webhook): Choices => ({ name, url, events, streamId: streamId ?? '', sharedSecret: '' })
+export const choicesOf = ({ name, url, events, streamId }: Webhook): Choices => ({
+  name,
+  url,
+  events,
+  streamId: streamId ?? '',
+  sharedSecret: '',
+})
 
 // asNewWebhook returns the body that creates a webhook.
 export const asNewWebhook = ({ name, url, events, streamId, sharedSecret }: Choices): Schemas['NewWebhook'] => ({
@@ -85,16 +121,41 @@ export const asPatch = ({ name, url, events, streamId, sharedSecret }: Choices):
 
 const lastStreams = 100
 
-export function WebhookFields({ of, change, exists = false }: { of: Choices; change: (to: Choices) => void; exists?: boolean }) {
+export function WebhookFields({
+  of,
+  change,
+  exists = false,
+}: {
+  of: Choices
+  change: (to: Choices) => void
+  exists?: boolean
+}) {
   const set = (some: Partial<Choices>) => change({ ...of, ...some })
   const streams = useLoad(() => ask(api.GET('/api/stream', { params: { query: { limit: lastStreams } } })), [])
   const names: [string, string][] = (streams.data ?? []).map(({ id, name }) => [id, name])
   if (of.streamId && !names.some(([id]) => id === of.streamId)) names.unshift([of.streamId, of.streamId])
-  const toggle = (event: EventName, on: boolean) => set({ events: on ? [...of.events, event] : of.events.filter((e) => e !== event) })
+  const toggle = (event: EventName, on: boolean) =>
+    set({ events: on ? [...of.events, event] : of.events.filter((e) => e !== event) })
   return (
     <>
-      <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus hint="For you, for example: my web shop" />
-      <TextField label="URL" type="url" value={of.url} onValue={(url) => set({ url })} required placeholder="https://example.com/webhook" pattern="https?://.+" hint="weir sends a POST request to it." />
+      <TextField
+        label="Name"
+        value={of.name}
+        onValue={(name) => set({ name })}
+        required
+        autoFocus
+        hint="For you, for example: my web shop"
+      />
+      <TextField
+        label="URL"
+        type="url"
+        value={of.url}
+        onValue={(url) => set({ url })}
+        required
+        placeholder="https://example.com/webhook"
+        pattern="https?://.+"
+        hint="weir sends a POST request to it."
+      />
       <SecretField value={of.sharedSecret} onValue={(sharedSecret) => set({ sharedSecret })} exists={exists} />
       <fieldset>
         <legend>Events</legend>
@@ -103,7 +164,13 @@ export function WebhookFields({ of, change, exists = false }: { of: Choices; cha
             <div key={title} role="group" aria-label={title}>
               <h3>{title}</h3>
               {events.map(([event, hint]) => (
-                <Check key={event} label={event} hint={hint} checked={of.events.includes(event)} onChecked={(on) => toggle(event, on)} />
+                <Check
+                  key={event}
+                  label={event}
+                  hint={hint}
+                  checked={of.events.includes(event)}
+                  onChecked={(on) => toggle(event, on)}
+                />
               ))}
             </div>
           ))}
@@ -132,15 +199,36 @@ function SecretField({ value, onValue, exists }: { value: string; onValue: (valu
   return (
     <Field
       label="Shared secret"
-      hint={exists ? 'Leave it empty to keep the present one, which weir does not show.' : 'With it, your program checks that a request comes from weir. Copy it now: weir does not show it again.'}
+      hint={
+        exists
+          ? 'Leave it empty to keep the present one, which weir does not show.'
+          : 'With it, your program checks that a request comes from weir. Copy it now: weir does not show it again.'
+      }
     >
       {(id, hintID) => (
         <div class="with-buttons">
-          <input {...({ type: shown ? 'text' : 'password' } as object)} id={id} aria-describedby={hintID} autoComplete="off" value={value} onInput={(e) => onValue(e.currentTarget.value)} />
-          <button type="button" class="small quiet" onClick={() => show(!shown)} aria-label={shown ? 'Hide the secret' : 'Show the secret'}>
+          <input
+            {...({ type: shown ? 'text' : 'password' } as object)}
+            id={id}
+            aria-describedby={hintID}
+            autoComplete="off"
+            value={value}
+            onInput={(e) => onValue(e.currentTarget.value)}
+          />
+          <button
+            type="button"
+            class="small quiet"
+            onClick={() => show(!shown)}
+            aria-label={shown ? 'Hide the secret' : 'Show the secret'}
+          >
             {shown ? 'Hide' : 'Show'}
           </button>
-          <button type="button" class="small quiet" onClick={() => onValue(randomSecret())} aria-label="Generate a secret">
+          <button
+            type="button"
+            class="small quiet"
+            onClick={() => onValue(randomSecret())}
+            aria-label="Generate a secret"
+          >
             Generate
           </button>
           {value && <Copy text={value} />}

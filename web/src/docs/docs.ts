@@ -57,7 +57,8 @@ if (navigator.clipboard) {
 // The language that was chosen last is that of all examples.
 const languageKey = 'weir.docs.language'
 function choose(language: string) {
-  for (const input of document.querySelectorAll<HTMLInputElement>('.tabs > input')) input.checked = input.value === language
+  for (const input of document.querySelectorAll<HTMLInputElement>('.tabs > input'))
+    input.checked = input.value === language
 }
 const chosen = localStorage.getItem(languageKey)
 if (chosen && document.querySelector(`.tabs > input[value="${CSS.escape(chosen)}"]`)) choose(chosen)
@@ -117,7 +118,9 @@ if (query && results) {
       return
     }
     timer = window.setTimeout(async () => {
-      const answer = await fetch(`docs/search?q=${encodeURIComponent(words)}`, { headers: { Accept: 'application/json' } }).catch(() => null)
+      const answer = await fetch(`docs/search?q=${encodeURIComponent(words)}`, {
+        headers: { Accept: 'application/json' },
+      }).catch(() => null)
       if (answer?.ok && mine === asked) show((await answer.json()) as Hit[])
     }, 120)
   })
@@ -152,8 +155,11 @@ if (query && results) {
 
 // Which section is read now.
 const links = new Map<string, HTMLAnchorElement>()
-for (const link of document.querySelectorAll<HTMLAnchorElement>('.contents a, .side .calls a')) links.set(decodeURIComponent(link.hash.slice(1)), link)
-const headings = [...document.querySelectorAll<HTMLElement>('main :is(h2, h3)[id]')].filter((heading) => links.has(heading.id))
+for (const link of document.querySelectorAll<HTMLAnchorElement>('.contents a, .side .calls a'))
+  links.set(decodeURIComponent(link.hash.slice(1)), link)
+const headings = [...document.querySelectorAll<HTMLElement>('main :is(h2, h3)[id]')].filter((heading) =>
+  links.has(heading.id),
+)
 if (headings.length > 0) {
   let current: HTMLAnchorElement | undefined
   const follow = () => {

@@ -11,17 +11,23 @@ export interface Call {
   login?: boolean
 }
 
-const credential = ({ login }: Call, variable: (name: string) => string) => (login ? `JWT ${variable('WEIR_TOKEN')}` : `Bearer ${variable('WEIR_API_KEY')}`)
+const credential = ({ login }: Call, variable: (name: string) => string) =>
+  login ? `JWT ${variable('WEIR_TOKEN')}` : `Bearer ${variable('WEIR_API_KEY')}`
 
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
 export function asCurl(call: Call): string {
   const { method, path, body, secrets = [] } = call
-  const lines = [`curl ${method === 'GET' || (method === 'POST' && body !== undefined) ? '' : `-X ${method} `}${quoted(root + path)}`]
+  const lines = [
+    `curl ${method === 'GET' || (method === 'POST' && body !== undefined) ? '' : `-X ${method} `}${quoted(root + path)}`,
+  ]
   lines.push(`-H "Authorization: ${credential(call, (name) => '$' + name)}"`)
   if (body !== undefined) {
     // A variable is outside the single quotes, so that the shell puts its value there.
-    const text = secrets.reduce((all, name) => all.replaceAll(`"$${name}"`, `"'"$${name}"'"`), quoted(JSON.stringify(body, null, 2)))
+    const text = secrets.reduce(
+      (all, name) => all.replaceAll(`"$${name}"`, `"'"$${name}"'"`),
+      quoted(JSON.stringify(body, null, 2)),
+    )
     lines.push(`-H 'Content-Type: application/json'`, `-d ${text}`)
   }
   return lines.join(' \\\n  ')
@@ -30,7 +36,10 @@ export function asCurl(call: Call): string {
 export function asJavaScript(call: Call): string {
   const { method, path, body, secrets = [] } = call
   const authorization = `Authorization: \`${credential(call, (name) => `\${process.env.${name}}`)}\``
-  const text = secrets.reduce((all, name) => all?.replaceAll(`"$${name}"`, `process.env.${name}`), JSON.stringify(body, null, 2))
+  const text = secrets.reduce(
+    (all, name) => all?.replaceAll(`"$${name}"`, `process.env.${name}`),
+    JSON.stringify(body, null, 2),
+  )
   const options = [
     ...(method === 'GET' ? [] : [`method: '${method}'`]),
     body === undefined

@@ -9,7 +9,9 @@ export function bytes(n: number): string {
 }
 
 export function bitrate(bitsPerSecond: number): string {
-  return bitsPerSecond >= 1e6 ? `${(bitsPerSecond / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bitsPerSecond / 1000)} kbit/s`
+  return bitsPerSecond >= 1e6
+    ? `${(bitsPerSecond / 1e6).toFixed(1)} Mbit/s`
+    : `${Math.round(bitsPerSecond / 1000)} kbit/s`
 }
 
 // duration writes seconds as 1:02:03 or 4:05.
@@ -56,7 +58,11 @@ export function ago(ms: number, now = Date.now()): string {
 }
 
 export const local = (ms: number) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })
-export const utc = (ms: number) => new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
+export const utc = (ms: number) =>
+  new Date(ms)
+    .toISOString()
+    .replace('T', ' ')
+    .replace(/\.\d+Z$/, ' UTC')
 
 export const count = (n: number) => n.toLocaleString('en')
 export const plural = (n: number, one: string, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`

@@ -10,7 +10,10 @@ export interface Claims {
 }
 
 const base64url = (bytes: ArrayBuffer | Uint8Array<ArrayBuffer>) =>
-  btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
+  btoa(String.fromCharCode(...new Uint8Array(bytes)))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '')
 
 const fromBase64 = (text: string) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0))
 
@@ -29,7 +32,9 @@ async function privateKey(text: string): Promise<CryptoKey> {
     const body = /-----BEGIN PRIVATE KEY-----([\s\S]+)-----END PRIVATE KEY-----/.exec(pem)
     return await crypto.subtle.importKey('pkcs8', fromBase64(body![1]!.replace(/\s/g, '')), algorithm, true, ['sign'])
   } catch {
-    throw new Error('This is no private key. Paste the file that was downloaded when the key was made: it starts with -----BEGIN PRIVATE KEY-----.')
+    throw new Error(
+      'This is no private key. Paste the file that was downloaded when the key was made: it starts with -----BEGIN PRIVATE KEY-----.',
+    )
   }
 }
 
@@ -45,6 +50,10 @@ export async function publicOf(text: string): Promise<string> {
 export async function sign(claims: Claims, key: string): Promise<string> {
   const encode = (part: unknown) => base64url(new TextEncoder().encode(JSON.stringify(part)))
   const text = `${encode({ alg: 'ES256', typ: 'JWT' })}.${encode(claims)}`
-  const signature = await crypto.subtle.sign({ name: 'ECDSA', hash: 'SHA-256' }, await privateKey(key), new TextEncoder().encode(text))
+  const signature = await crypto.subtle.sign(
+    { name: 'ECDSA', hash: 'SHA-256' },
+    await privateKey(key),
+    new TextEncoder().encode(text),
+  )
   return `${text}.${base64url(signature)}`
 }

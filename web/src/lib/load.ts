@@ -23,7 +23,11 @@ const settle = 300 // ms to wait for more events before loading again
 const retry = 3000 // ms until a server is asked again that did not answer
 
 // useLoad loads something when the page shows it, again when deps change, and again after events.
-export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unknown[], options: LoadOptions = {}): Loaded<T> {
+export function useLoad<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  deps: unknown[],
+  options: LoadOptions = {},
+): Loaded<T> {
   const [state, setState] = useState<{ data?: T; error?: ApiError; loading: boolean }>({ loading: true })
   const again = useRef(() => {})
   const latest = useRef({ load, options })

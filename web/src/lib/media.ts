@@ -34,8 +34,14 @@ export const startSilence = () => void silence?.resume()
 // hasSound says whether there is something to mute.
 export const hasSound = (media?: MediaStream) => media?.getAudioTracks().some((track) => !silent.has(track)) ?? false
 
-const sound = (id: string): MediaTrackConstraints | false => (id === noMicrophone ? false : id ? { deviceId: { exact: id } } : {})
-const picture = (id: string): MediaTrackConstraints => ({ ...(id && { deviceId: { exact: id } }), width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } })
+const sound = (id: string): MediaTrackConstraints | false =>
+  id === noMicrophone ? false : id ? { deviceId: { exact: id } } : {}
+const picture = (id: string): MediaTrackConstraints => ({
+  ...(id && { deviceId: { exact: id } }),
+  width: { ideal: 1280 },
+  height: { ideal: 720 },
+  frameRate: { ideal: 30 },
+})
 
 // openMedia asks for what was chosen. The answer has one video and one audio track.
 export async function openMedia(choice: Choice): Promise<MediaStream> {
@@ -47,11 +53,11 @@ export async function openMedia(choice: Choice): Promise<MediaStream> {
 async function openDevices({ source, camera, microphone }: Choice): Promise<MediaStream> {
   if (source === 'screen') {
     const screen = await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 30 } }, audio: true })
-    screen.getVideoTracks().forEach((track) => (track.contentHint = 'detail'))
+    for (const track of screen.getVideoTracks()) track.contentHint = 'detail'
     if (microphone === noMicrophone) return screen
     const voice = await navigator.mediaDevices.getUserMedia({ audio: sound(microphone) }).catch(() => undefined)
     if (!voice) return screen
-    screen.getAudioTracks().forEach((track) => track.stop())
+    for (const track of screen.getAudioTracks()) track.stop()
     return new MediaStream([...screen.getVideoTracks(), ...voice.getAudioTracks()])
   }
   try {

@@ -16,7 +16,9 @@ export function variants(text: string): Variant[] {
   for (let i = 0; i + 1 < lines.length; i++) {
     const [tag, list] = [lines[i]!.slice(0, 18), lines[i]!.slice(18)]
     if (tag !== '#EXT-X-STREAM-INF:') continue
-    const attributes = Object.fromEntries([...list.matchAll(/([A-Z0-9-]+)=("[^"]*"|[^,]*)/g)].map((m) => [m[1]!, m[2]!.replaceAll('"', '')]))
+    const attributes = Object.fromEntries(
+      [...list.matchAll(/([A-Z0-9-]+)=("[^"]*"|[^,]*)/g)].map((m) => [m[1]!, m[2]!.replaceAll('"', '')]),
+    )
     const [width, height] = (attributes.RESOLUTION ?? '').split('x').map(Number)
     found.push({
       name: decodeURIComponent(lines[i + 1]!.split('?')[0]!.split('/').at(-2) ?? lines[i + 1]!),

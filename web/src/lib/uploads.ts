@@ -2,7 +2,7 @@
 // sent by the tus protocol, in pieces, so that an upload continues where it was cut.
 import { signal } from '@preact/signals'
 import type { DetailedError, Upload as Tus } from 'tus-js-client'
-import { api, ApiError, ask, root, sentence, type Schemas } from './api'
+import { type ApiError, api, ask, root, type Schemas, sentence } from './api'
 
 export type UploadOptions = Omit<Schemas['NewAsset'], 'name'>
 
@@ -46,10 +46,14 @@ function change(id: number, patch: Partial<Upload>) {
 
 const find = (id: number) => uploads.value.find((u) => u.id === id)
 
+const inState = (state: UploadState) => uploads.value.filter((u) => u.state === state).map((u) => u.id)
+
 // add puts files into the queue.
 export function add(files: Iterable<File>, options: UploadOptions = {}) {
   listen()
-  const added = [...files].map((file): Upload => ({ id: ++last, file, options, state: 'waiting', sent: 0, speed: 0, error: '', assetID: '' }))
+  const added = [...files].map(
+    (file): Upload => ({ id: ++last, file, options, state: 'waiting', sent: 0, speed: 0, error: '', assetID: '' }),
+  )
   uploads.value = [...uploads.value, ...added]
   next()
 }
@@ -74,13 +78,14 @@ export async function cancel(id: number) {
   stop(id)
   forget(upload.file)
   dismiss(id)
-  if (upload.assetID && upload.state !== 'done') await ask(api.DELETE('/api/asset/{id}', { params: { path: { id: upload.assetID } } }))
+  if (upload.assetID && upload.state !== 'done')
+    await ask(api.DELETE('/api/asset/{id}', { params: { path: { id: upload.assetID } } }))
 }
 
-// dismiss takes an upload off the list.
-export function dismiss(id: number) {
-  running.delete(id)
-  uploads.value = uploads.value.filter((u) => u.id !== id)
+// dismiss takes uploads off the list.
+export function dismiss(...ids: number[]) {
+  for (const id of ids) running.delete(id)
+  uploads.value = uploads.value.filter((u) => !ids.includes(u.id))
   next()
 }
 
@@ -92,7 +97,11 @@ function stop(id: number) {
 
 // next starts waiting uploads as long as there is room.
 function next() {
-  for (let free = atOnce - uploads.value.filter((u) => u.state === 'sending' || u.state === 'offline').length; free > 0; free--) {
+  for (
+    let free = atOnce - uploads.value.filter((u) => u.state === 'sending' || u.state === 'offline').length;
+    free > 0;
+    free--
+  ) {
     const upload = uploads.value.find((u) => u.state === 'waiting')
     if (!upload) return
     change(upload.id, { state: 'sending' })
@@ -110,7 +119,10 @@ async function send(id: number) {
   }
   try {
     const upload = find(id)!
-    const [place, { Upload: TusUpload }] = await Promise.all([begun(upload).then((place) => place ?? begin(upload)), import('tus-js-client')])
+    const [place, { Upload: TusUpload }] = await Promise.all([
+      begun(upload).then((place) => place ?? begin(upload)),
+      import('tus-js-client'),
+    ])
     const state = find(id)?.state
     if (state === undefined) {
       await ask(api.DELETE('/api/asset/{id}', { params: { path: { id: place.assetID } } })) // it was cancelled meanwhile
@@ -149,7 +161,7 @@ function finished(id: number) {
   if (upload) forget(upload.file)
   change(id, { state: 'done', sent: upload?.file.size ?? 0, speed: 0 })
   next()
-  if (!active()) setTimeout(() => active() || uploads.value.filter((u) => u.state === 'done').forEach((u) => dismiss(u.id)), shownFor)
+  if (!active()) setTimeout(() => active() || dismiss(...inState('done')), shownFor)
 }
 
 function fail(id: number, error: string) {
@@ -218,7 +230,9 @@ let listening = false
 function listen() {
   if (listening) return
   listening = true
-  window.addEventListener('online', () => uploads.value.filter((u) => u.state === 'offline').forEach((u) => go(u.id)))
+  window.addEventListener('online', () => {
+    for (const id of inState('offline')) go(id)
+  })
   window.addEventListener('beforeunload', (e) => active() && e.preventDefault())
   setInterval(() => {
     for (const u of uploads.value) {
@@ -240,7 +254,11 @@ interface Place {
 
 async function begin({ file, options }: Upload): Promise<Place> {
   const answer = await ask(api.POST('/api/asset/request-upload', { body: { ...options, name: file.name } }))
-  return { assetID: answer.asset.id, token: new URL(answer.tusEndpoint).searchParams.get('token') ?? '', at: Date.now() }
+  return {
+    assetID: answer.asset.id,
+    token: new URL(answer.tusEndpoint).searchParams.get('token') ?? '',
+    at: Date.now(),
+  }
 }
 
 // An upload that was cut by closing the page continues when the same file is chosen again.

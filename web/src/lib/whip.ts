@@ -33,9 +33,14 @@ export class Whip {
     for (const track of media.getTracks()) this.add(track, media)
     await this.peer.setLocalDescription(await this.peer.createOffer())
     await this.gathered()
-    const answer = await fetch(this.endpoint, { method: 'POST', headers: { 'Content-Type': 'application/sdp' }, body: this.peer.localDescription!.sdp }).catch(() => undefined)
+    const answer = await fetch(this.endpoint, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/sdp' },
+      body: this.peer.localDescription!.sdp,
+    }).catch(() => undefined)
     if (!answer) throw new ApiError(0, sentence(0, undefined))
-    if (!answer.ok) throw new ApiError(answer.status, sentence(answer.status, await answer.json().catch(() => undefined)))
+    if (!answer.ok)
+      throw new ApiError(answer.status, sentence(answer.status, await answer.json().catch(() => undefined)))
     // The path may be below a prefix that the server does not know, so only its last part counts.
     this.resource = this.endpoint + '/' + (answer.headers.get('Location') ?? '').split('/').at(-1)
     if (this.ended) return this.leave()
@@ -46,11 +51,18 @@ export class Whip {
 
   private add(track: MediaStreamTrack, media: MediaStream) {
     const video = track.kind === 'video'
-    const transceiver = this.peer.addTransceiver(track, { direction: 'sendonly', streams: [media], ...(video && { sendEncodings: [{ maxBitrate }] }) })
+    const transceiver = this.peer.addTransceiver(track, {
+      direction: 'sendonly',
+      streams: [media],
+      ...(video && { sendEncodings: [{ maxBitrate }] }),
+    })
     if (!video) return
     const codecs = RTCRtpSender.getCapabilities('video')?.codecs ?? []
     const isH264 = (codec: { mimeType: string }) => codec.mimeType.toLowerCase() === 'video/h264'
-    if (!codecs.some(isH264)) throw new Error('This browser can’t send H.264, which viewers need. Use another browser, or send with OBS or ffmpeg.')
+    if (!codecs.some(isH264))
+      throw new Error(
+        'This browser can’t send H.264, which viewers need. Use another browser, or send with OBS or ffmpeg.',
+      )
     transceiver.setCodecPreferences?.([...codecs.filter(isH264), ...codecs.filter((codec) => !isH264(codec))])
   }
 
@@ -69,7 +81,12 @@ export class Whip {
       this.peer.onconnectionstatechange = () => {
         const state = this.peer.connectionState
         if (state === 'connected') resolve()
-        if (state === 'failed' || state === 'closed') reject(new Error('The server answers, but no media reaches it. A firewall may block its WebRTC port, UDP and TCP 8189 by default.'))
+        if (state === 'failed' || state === 'closed')
+          reject(
+            new Error(
+              'The server answers, but no media reaches it. A firewall may block its WebRTC port, UDP and TCP 8189 by default.',
+            ),
+          )
       }
       this.peer.onconnectionstatechange(new Event('connectionstatechange'))
     })
@@ -91,7 +108,10 @@ export class Whip {
 
   // replace sends another track of the same kind.
   async replace(track: MediaStreamTrack): Promise<void> {
-    await this.peer.getSenders().find((sender) => sender.track?.kind === track.kind)?.replaceTrack(track)
+    await this.peer
+      .getSenders()
+      .find((sender) => sender.track?.kind === track.kind)
+      ?.replaceTrack(track)
   }
 
   // sending measures since the call before.
@@ -101,7 +121,12 @@ export class Whip {
     ;(await this.peer.getStats()).forEach((report) => {
       if (report.type === 'outbound-rtp') {
         bytes += report.bytesSent
-        if (report.kind === 'video') Object.assign(now, { fps: report.framesPerSecond ?? 0, width: report.frameWidth ?? 0, height: report.frameHeight ?? 0 })
+        if (report.kind === 'video')
+          Object.assign(now, {
+            fps: report.framesPerSecond ?? 0,
+            width: report.frameWidth ?? 0,
+            height: report.frameHeight ?? 0,
+          })
       }
       if (report.type === 'candidate-pair' && report.nominated) now.roundTrip = report.currentRoundTripTime
       if (report.type === 'remote-inbound-rtp' && report.kind === 'video') now.lost = report.fractionLost

@@ -10,7 +10,13 @@ const paths = {
 
 // Icon is a drawing for a button; the button has the name.
 export const Icon = ({ name }: { name: keyof typeof paths }) => (
-  <svg class={name === 'play' || name === 'pause' ? 'icon solid' : 'icon'} viewBox="0 0 24 24" width="24" height="24" aria-hidden="true">
+  <svg
+    class={name === 'play' || name === 'pause' ? 'icon solid' : 'icon'}
+    viewBox="0 0 24 24"
+    width="24"
+    height="24"
+    aria-hidden="true"
+  >
     <path d={paths[name]} />
   </svg>
 )

@@ -75,7 +75,13 @@ export class Playback {
     this.wanted = options.autoplay !== 'off'
     if (options.autoplay === 'muted') video.muted = true
     const { signal } = this.ended
-    video.addEventListener('volumechange', () => video.muted || (this.silenced.value = false), { signal })
+    video.addEventListener(
+      'volumechange',
+      () => {
+        if (!video.muted) this.silenced.value = false
+      },
+      { signal },
+    )
     video.addEventListener('ended', () => options.live && this.end(), { signal })
     video.addEventListener('error', () => this.failed(), { signal })
     this.watching = window.setInterval(() => this.watch(), 250)
@@ -172,7 +178,9 @@ export class Playback {
   // sent finds out whether an encoder sends the stream. The playlist does not tell: it stays as it is
   // for a while, for an encoder that comes back.
   private async sent(): Promise<boolean> {
-    const answer = await fetch(`${this.options.root}api/playback/${encodeURIComponent(this.options.id)}`, { cache: 'no-store' })
+    const answer = await fetch(`${this.options.root}api/playback/${encodeURIComponent(this.options.id)}`, {
+      cache: 'no-store',
+    })
     return !answer.ok || (await answer.json()).meta.live === 1
   }
 
@@ -195,7 +203,10 @@ export class Playback {
       return this.say({ headline: 'This video is not open to everybody', detail: await this.reason(), again: true })
     }
     if (!answer.ok && answer.status !== 404) {
-      this.say({ headline: 'It can’t be played at the moment', detail: `The server answers with ${answer.status}. This page goes on trying.` })
+      this.say({
+        headline: 'It can’t be played at the moment',
+        detail: `The server answers with ${answer.status}. This page goes on trying.`,
+      })
     } else if (!live) {
       this.say({ headline: 'The video is being prepared', detail: 'It plays here as soon as it is ready.' })
     } else if (idle || this.over) {
@@ -232,12 +243,16 @@ export class Playback {
       this.video.src = this.source
       void this.begin()
     } else {
-      this.say({ headline: 'This browser can’t play it', detail: 'It has neither Media Source Extensions nor HLS. Try another browser.' })
+      this.say({
+        headline: 'This browser can’t play it',
+        detail: 'It has neither Media Source Extensions nor HLS. Try another browser.',
+      })
     }
   }
 
   private playWithHls() {
-    const h = (this.hls = new Hls({ enableWorker: false, lowLatencyMode: true, backBufferLength: 30, maxLiveSyncPlaybackRate: 1.1 }))
+    const h = new Hls({ enableWorker: false, lowLatencyMode: true, backBufferLength: 30, maxLiveSyncPlaybackRate: 1.1 })
+    this.hls = h
     let recovered = 0
     h.on(Hls.Events.MANIFEST_PARSED, () => {
       this.listLevels()
@@ -335,7 +350,9 @@ export class Playback {
       // hls.js does not get over every hole that an encoder leaves.
       if (live && this.hls && still > restartAfter) return this.play()
       if (still > stalledAfter) {
-        const detail = live ? 'The encoder or the line is away for a moment; it goes on by itself.' : 'The line is slow; it goes on by itself.'
+        const detail = live
+          ? 'The encoder or the line is away for a moment; it goes on by itself.'
+          : 'The line is slow; it goes on by itself.'
         this.say({ headline: 'Waiting for the picture', detail, over: true })
       }
     }

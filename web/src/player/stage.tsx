@@ -20,7 +20,8 @@ export function Stage({ title, loop, startAt, onReady, ...options }: StageProps)
   const [playback, setPlayback] = useState<Playback>()
   useEffect(() => {
     const made = new Playback(video.current!, options)
-    if (startAt) video.current!.addEventListener('loadedmetadata', () => (video.current!.currentTime = startAt), { once: true })
+    if (startAt)
+      video.current!.addEventListener('loadedmetadata', () => (video.current!.currentTime = startAt), { once: true })
     setPlayback(made)
     onReady?.(made)
     return () => made.destroy()
@@ -28,7 +29,11 @@ export function Stage({ title, loop, startAt, onReady, ...options }: StageProps)
   return (
     <div class="stage" ref={stage}>
       <video id="video" ref={video} playsInline loop={loop} tabIndex={0} aria-label={title} />
-      {playback ? <Overlay playback={playback} stage={stage.current!} /> : <State message={{ headline: 'Loading …' }} />}
+      {playback ? (
+        <Overlay playback={playback} stage={stage.current!} />
+      ) : (
+        <State message={{ headline: 'Loading …' }} />
+      )}
     </div>
   )
 }
@@ -51,7 +56,9 @@ function Overlay({ playback, stage }: { playback: Playback; stage: HTMLElement }
           Turn on the sound
         </button>
       )}
-      {(!message || message.over) && !playback.waiting.value && <Controls playback={playback} stage={stage} shown={shown} />}
+      {(!message || message.over) && !playback.waiting.value && (
+        <Controls playback={playback} stage={stage} shown={shown} />
+      )}
     </>
   )
 }
@@ -91,10 +98,12 @@ function useIdle(stage: HTMLElement, video: HTMLVideoElement): Signal<boolean> {
       shown.value = true
       clearTimeout(timer)
       timer = window.setTimeout(() => {
-        if (!video.paused && !stage.querySelector('.controls:focus-within .menu, .controls select:focus')) shown.value = false
+        if (!video.paused && !stage.querySelector('.controls:focus-within .menu, .controls select:focus'))
+          shown.value = false
       }, 3000)
     }
-    for (const event of ['pointermove', 'pointerdown', 'keydown', 'focusin']) stage.addEventListener(event, move, { signal: ended.signal })
+    for (const event of ['pointermove', 'pointerdown', 'keydown', 'focusin'])
+      stage.addEventListener(event, move, { signal: ended.signal })
     for (const event of ['pause', 'play']) video.addEventListener(event, move, { signal: ended.signal })
     move()
     return () => {
@@ -121,10 +130,16 @@ function useKeys(stage: HTMLElement, playback: Playback) {
     const keys: Record<string, () => void> = {
       ' ': () => toggle(video),
       k: () => toggle(video),
-      m: () => void (video.muted = !video.muted),
+      m: () => {
+        video.muted = !video.muted
+      },
       f: () => fullscreen(stage, video),
-      ArrowLeft: () => void (video.currentTime -= 5),
-      ArrowRight: () => void (video.currentTime += 5),
+      ArrowLeft: () => {
+        video.currentTime -= 5
+      },
+      ArrowRight: () => {
+        video.currentTime += 5
+      },
     }
     stage.addEventListener(
       'keydown',
@@ -147,7 +162,11 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
   const { video, options } = playback
   useMedia(video, ['play', 'pause', 'volumechange', 'timeupdate', 'durationchange', 'progress', 'ratechange', 'seeked'])
   const start = options.live && video.seekable.length ? video.seekable.start(0) : 0
-  const end = options.live ? (video.seekable.length ? video.seekable.end(video.seekable.length - 1) : 0) : video.duration || 0
+  const end = options.live
+    ? video.seekable.length
+      ? video.seekable.end(video.seekable.length - 1)
+      : 0
+    : video.duration || 0
   return (
     <div class={shown.value ? 'controls' : 'controls idle'}>
       {end > start && <Seek playback={playback} start={start} end={end} />}
@@ -155,7 +174,11 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
         <button type="button" aria-label={video.paused ? 'Play' : 'Pause'} onClick={() => toggle(video)}>
           <Icon name={video.paused ? 'play' : 'pause'} />
         </button>
-        <button type="button" aria-label={video.muted ? 'Turn the sound on' : 'Turn the sound off'} onClick={() => (video.muted = !video.muted)}>
+        <button
+          type="button"
+          aria-label={video.muted ? 'Turn the sound on' : 'Turn the sound off'}
+          onClick={() => (video.muted = !video.muted)}
+        >
           <Icon name={video.muted ? 'muted' : 'sound'} />
         </button>
         <input
@@ -172,7 +195,14 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
           }}
         />
         {options.live ? (
-          <button type="button" id="live" class="live" hidden={!playback.onAir.value} title="Go to the latest picture" onClick={() => playback.toLive()}>
+          <button
+            type="button"
+            id="live"
+            class="live"
+            hidden={!playback.onAir.value}
+            title="Go to the latest picture"
+            onClick={() => playback.toLive()}
+          >
             Live
           </button>
         ) : (
@@ -186,7 +216,13 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
         <span class="space" />
         <Settings playback={playback} />
         {document.pictureInPictureEnabled && (
-          <button type="button" aria-label="Picture in picture" onClick={() => (document.pictureInPictureElement ? document.exitPictureInPicture() : video.requestPictureInPicture())}>
+          <button
+            type="button"
+            aria-label="Picture in picture"
+            onClick={() =>
+              document.pictureInPictureElement ? document.exitPictureInPicture() : video.requestPictureInPicture()
+            }
+          >
             <Icon name="pip" />
           </button>
         )}
@@ -214,7 +250,11 @@ function Settings({ playback }: { playback: Playback }) {
         {levels.length > 1 && (
           <label>
             Quality
-            <select id="quality" value={playback.level.value} onChange={(e) => playback.setLevel(Number(e.currentTarget.value))}>
+            <select
+              id="quality"
+              value={playback.level.value}
+              onChange={(e) => playback.setLevel(Number(e.currentTarget.value))}
+            >
               <option value={-1}>Auto</option>
               {levels.map(({ index, label }) => (
                 <option key={index} value={index}>
@@ -268,7 +308,9 @@ function Seek({ playback, start, end }: { playback: Playback; start: number; end
   }
   const chapters = playback.chapters.value
   const chapterAt = (time: number) => chapters.findLast((chapter) => chapter.start <= time + 0.01)
-  const said = options.live ? `${duration(end - video.currentTime)} behind live` : `${duration(video.currentTime)} of ${duration(end)}`
+  const said = options.live
+    ? `${duration(end - video.currentTime)} behind live`
+    : `${duration(video.currentTime)} of ${duration(end)}`
   return (
     <div
       class="seek"
@@ -279,7 +321,9 @@ function Seek({ playback, start, end }: { playback: Playback; start: number; end
       }}
       onPointerLeave={() => setOver(undefined)}
     >
-      {over !== undefined && <Preview scene={sceneAt(scenes, over)} part={(over - start) / (end - start)} label={previewLabel(over)} />}
+      {over !== undefined && (
+        <Preview scene={sceneAt(scenes, over)} part={(over - start) / (end - start)} label={previewLabel(over)} />
+      )}
       <div class="chapters" aria-hidden="true">
         {chapters.slice(1).map((chapter) => (
           <span key={chapter.start} style={{ left: `${((chapter.start - start) / (end - start)) * 100}%` }} />
@@ -312,7 +356,12 @@ function Preview({ scene, part, label }: { scene?: Scene; part: number; label: s
       {scene && (
         <div
           class="scene"
-          style={{ width: `${scene.width}px`, height: `${scene.height}px`, backgroundImage: `url("${scene.image}")`, backgroundPosition: `-${scene.x}px -${scene.y}px` }}
+          style={{
+            width: `${scene.width}px`,
+            height: `${scene.height}px`,
+            backgroundImage: `url("${scene.image}")`,
+            backgroundPosition: `-${scene.x}px -${scene.y}px`,
+          }}
         />
       )}
       <span>{label}</span>

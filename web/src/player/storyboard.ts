@@ -28,7 +28,15 @@ export function parse(text: string, address: string): Scene[] {
     const found = /([\d:.]+) --> ([\d:.]+)[^\n]*\n\s*(\S+)#xywh=(\d+),(\d+),(\d+),(\d+)/.exec(cue)
     if (!found) continue
     const [x, y, width, height] = found.slice(4).map(Number) as [number, number, number, number]
-    scenes.push({ start: seconds(found[1]!), end: seconds(found[2]!), image: new URL(found[3]!, address).href, x, y, width, height })
+    scenes.push({
+      start: seconds(found[1]!),
+      end: seconds(found[2]!),
+      image: new URL(found[3]!, address).href,
+      x,
+      y,
+      width,
+      height,
+    })
   }
   return scenes
 }

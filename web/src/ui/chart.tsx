@@ -34,31 +34,49 @@ export function Chart({ title, times, series, format = String }: ChartProps) {
   useEffect(() => {
     let gone = false
     let stop = () => {}
-    void Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]).then(([{ default: UPlot }]) => {
-      const element = place.current
-      if (gone || !element) return
-      element.replaceChildren()
-      const style = getComputedStyle(element)
-      const axis = { stroke: style.getPropertyValue('--soft'), grid: { stroke: style.getPropertyValue('--line') }, ticks: { stroke: style.getPropertyValue('--line') } }
-      const plot = new UPlot(
-        {
-          width: element.clientWidth,
-          height,
-          axes: [axis, { ...axis, size: 82, values: (_, values) => values.map(format) }],
-          scales: { x: { range: (_, min, max) => [Math.min(min, max - leastSpan), max] }, y: { range: (_, min, max) => [min < 0 ? min * 1.1 : 0, max > 0 ? max * 1.1 : min < 0 ? 0 : 1] } },
-          series: [{}, ...series.map(({ label }, i) => ({ label, stroke: style.getPropertyValue(colors[i % colors.length]!), width: 2, value: (_: unknown, v: number | null) => (v === null ? '–' : format(v)) }))],
-        },
-        latest.current,
-        element,
-      )
-      draw.current = (data) => plot.setData(data)
-      const resize = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }))
-      resize.observe(element)
-      stop = () => {
-        resize.disconnect()
-        plot.destroy()
-      }
-    }, () => setFailed(true))
+    void Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]).then(
+      ([{ default: UPlot }]) => {
+        const element = place.current
+        if (gone || !element) return
+        element.replaceChildren()
+        const style = getComputedStyle(element)
+        const axis = {
+          stroke: style.getPropertyValue('--soft'),
+          grid: { stroke: style.getPropertyValue('--line') },
+          ticks: { stroke: style.getPropertyValue('--line') },
+        }
+        const plot = new UPlot(
+          {
+            width: element.clientWidth,
+            height,
+            axes: [axis, { ...axis, size: 82, values: (_, values) => values.map(format) }],
+            scales: {
+              x: { range: (_, min, max) => [Math.min(min, max - leastSpan), max] },
+              y: { range: (_, min, max) => [min < 0 ? min * 1.1 : 0, max > 0 ? max * 1.1 : min < 0 ? 0 : 1] },
+            },
+            series: [
+              {},
+              ...series.map(({ label }, i) => ({
+                label,
+                stroke: style.getPropertyValue(colors[i % colors.length]!),
+                width: 2,
+                value: (_: unknown, v: number | null) => (v === null ? '–' : format(v)),
+              })),
+            ],
+          },
+          latest.current,
+          element,
+        )
+        draw.current = (data) => plot.setData(data)
+        const resize = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }))
+        resize.observe(element)
+        stop = () => {
+          resize.disconnect()
+          plot.destroy()
+        }
+      },
+      () => setFailed(true),
+    )
     return () => {
       gone = true
       draw.current = undefined

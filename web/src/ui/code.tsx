@@ -12,7 +12,13 @@ export function AsCode({ calls, open = false, title = 'As code' }: { calls: Call
       <summary>{title}</summary>
       <div class="tabs" role="group" aria-label="Language">
         {(Object.keys(languages) as (keyof typeof languages)[]).map((name) => (
-          <button key={name} type="button" class="tab" aria-pressed={name === language} onClick={() => setLanguage(name)}>
+          <button
+            key={name}
+            type="button"
+            class="tab"
+            aria-pressed={name === language}
+            onClick={() => setLanguage(name)}
+          >
             {name}
           </button>
         ))}
@@ -34,7 +40,7 @@ export function Code({ text, label, secret }: { text: string; label?: string; se
   return (
     <div class="code">
       {label && <p class="code-label">{label}</p>}
-      <pre tabIndex={0} aria-label={label ?? 'Code'}>
+      <pre tabIndex={0} role="group" aria-label={label ?? 'Code'}>
         <code>{secret ? text.replaceAll(secret, '•'.repeat(16)) : text}</code>
       </pre>
       <Copy text={text} />

@@ -35,7 +35,12 @@ export function Secret({ text, name }: { text: string; name: string }) {
   return (
     <span class="copyable">
       <code>{shown ? text : '•'.repeat(16)}</code>
-      <button type="button" class="small quiet" onClick={() => show(!shown)} aria-label={`${shown ? 'Hide' : 'Show'} ${name}`}>
+      <button
+        type="button"
+        class="small quiet"
+        onClick={() => show(!shown)}
+        aria-label={`${shown ? 'Hide' : 'Show'} ${name}`}
+      >
         {shown ? 'Hide' : 'Show'}
       </button>
       <Copy text={text} />

@@ -4,7 +4,15 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import { toast } from './toast'
 
 // Field is a label with its input and a hint below.
-export function Field({ label, hint, children }: { label: string; hint?: ComponentChildren; children: (id: string, hintID?: string) => ComponentChildren }) {
+export function Field({
+  label,
+  hint,
+  children,
+}: {
+  label: string
+  hint?: ComponentChildren
+  children: (id: string, hintID?: string) => ComponentChildren
+}) {
   const id = useId()
   return (
     <div class="field">
@@ -40,7 +48,15 @@ interface Text {
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {
   return (
     <Field label={label} hint={hint}>
-      {(id, hintID) => <input {...(rest as object)} id={id} aria-describedby={hintID} value={value} onInput={(e) => onValue(e.currentTarget.value)} />}
+      {(id, hintID) => (
+        <input
+          {...(rest as object)}
+          id={id}
+          aria-describedby={hintID}
+          value={value}
+          onInput={(e) => onValue(e.currentTarget.value)}
+        />
+      )}
     </Field>
   )
 }
@@ -55,7 +71,12 @@ export function SelectField<T extends string>(props: {
   return (
     <Field label={props.label} hint={props.hint}>
       {(id, hintID) => (
-        <select id={id} aria-describedby={hintID} value={props.value} onChange={(e) => props.onValue(e.currentTarget.value as T)}>
+        <select
+          id={id}
+          aria-describedby={hintID}
+          value={props.value}
+          onChange={(e) => props.onValue(e.currentTarget.value as T)}
+        >
           {props.options.map(([value, text]) => (
             <option key={value} value={value}>
               {text}
@@ -67,7 +88,17 @@ export function SelectField<T extends string>(props: {
   )
 }
 
-export function Check({ label, hint, checked, onChecked }: { label: string; hint?: ComponentChildren; checked: boolean; onChecked: (on: boolean) => void }) {
+export function Check({
+  label,
+  hint,
+  checked,
+  onChecked,
+}: {
+  label: string
+  hint?: ComponentChildren
+  checked: boolean
+  onChecked: (on: boolean) => void
+}) {
   return (
     <label class="check">
       <input type="checkbox" checked={checked} onChange={(e) => onChecked(e.currentTarget.checked)} />
@@ -79,7 +110,15 @@ export function Check({ label, hint, checked, onChecked }: { label: string; hint
   )
 }
 
-type ActionProps = { class?: string; children: ComponentChildren; act: () => Promise<unknown>; done?: string; disabled?: boolean; confirm?: string; label?: string }
+type ActionProps = {
+  class?: string
+  children: ComponentChildren
+  act: () => Promise<unknown>
+  done?: string
+  disabled?: boolean
+  confirm?: string
+  label?: string
+}
 
 // Action is a button that does something with the API: it is disabled while that runs, says what
 // was done, and what went wrong. With confirm it asks first.
@@ -99,7 +138,14 @@ export function Action({ act, done, confirm, children, class: extra = '', disabl
   }
   return (
     <>
-      <button type="button" class={extra} disabled={busy || disabled} aria-busy={busy} aria-label={label} onClick={confirm ? () => ask(true) : run}>
+      <button
+        type="button"
+        class={extra}
+        disabled={busy || disabled}
+        aria-busy={busy}
+        aria-label={label}
+        onClick={confirm ? () => ask(true) : run}
+      >
         {children}
       </button>
       {asking && (
@@ -120,11 +166,28 @@ export function Action({ act, done, confirm, children, class: extra = '', disabl
 }
 
 // Form is a form that calls the API. The error of the API shows above its buttons.
-export function Form({ submit, label, children, cancel, disabled }: { submit: () => Promise<unknown>; label: string; children: ComponentChildren; cancel?: () => void; disabled?: boolean }) {
+export function Form({
+  submit,
+  label,
+  children,
+  cancel,
+  disabled,
+}: {
+  submit: () => Promise<unknown>
+  label: string
+  children: ComponentChildren
+  cancel?: () => void
+  disabled?: boolean
+}) {
   const [busy, setBusy] = useState(false)
   const [error, setError] = useState('')
   const mounted = useRef(true)
-  useEffect(() => () => void (mounted.current = false), [])
+  useEffect(
+    () => () => {
+      mounted.current = false
+    },
+    [],
+  )
   const onSubmit = async (e: Event) => {
     e.preventDefault()
     setBusy(true)
@@ -159,12 +222,28 @@ export function Form({ submit, label, children, cancel, disabled }: { submit: ()
 }
 
 // Dialog is a modal dialog; Escape and a click outside close it.
-export function Dialog({ title, close, children, wide = false }: { title: string; close: () => void; children: ComponentChildren; wide?: boolean }) {
+export function Dialog({
+  title,
+  close,
+  children,
+  wide = false,
+}: {
+  title: string
+  close: () => void
+  children: ComponentChildren
+  wide?: boolean
+}) {
   const dialog = useRef<HTMLDialogElement>(null)
   const id = useId()
   useEffect(() => dialog.current?.showModal(), [])
   return (
-    <dialog ref={dialog} class={wide ? 'wide' : ''} aria-labelledby={id} onClose={close} onClick={(e) => e.target === dialog.current && close()}>
+    <dialog
+      ref={dialog}
+      class={wide ? 'wide' : ''}
+      aria-labelledby={id}
+      onClose={close}
+      onClick={(e) => e.target === dialog.current && close()}
+    >
       <div class="dialog">
         <div class="head">
           <h2 id={id}>{title}</h2>

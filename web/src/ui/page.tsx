@@ -37,7 +37,17 @@ export function Page({ title, back, actions, calls, children }: PageProps) {
   )
 }
 
-export function Card({ title, actions, children, class: extra = '' }: { title?: string; actions?: ComponentChildren; children: ComponentChildren; class?: string }) {
+export function Card({
+  title,
+  actions,
+  children,
+  class: extra = '',
+}: {
+  title?: string
+  actions?: ComponentChildren
+  children: ComponentChildren
+  class?: string
+}) {
   return (
     <section class={'card ' + extra}>
       {(title || actions) && (

@@ -11,11 +11,30 @@ export function Search({ value, onValue, label }: { value: string; onValue: (val
     const timer = setTimeout(() => onValue(text), typing)
     return () => clearTimeout(timer)
   }, [text])
-  return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+  return (
+    <input
+      type="search"
+      class="search"
+      aria-label={label}
+      placeholder={label}
+      value={text}
+      onInput={(e) => setText(e.currentTarget.value)}
+    />
+  )
 }
 
 // Choice is a filter with a few values.
-export function Choice({ label, value, options, onValue }: { label: string; value: string; options: readonly (readonly [string, string])[]; onValue: (value: string) => void }) {
+export function Choice({
+  label,
+  value,
+  options,
+  onValue,
+}: {
+  label: string
+  value: string
+  options: readonly (readonly [string, string])[]
+  onValue: (value: string) => void
+}) {
   return (
     <select aria-label={label} value={value} onChange={(e) => onValue(e.currentTarget.value)}>
       {options.map(([id, text]) => (

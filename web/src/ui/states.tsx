@@ -25,7 +25,13 @@ export function Empty({ title, children }: { title: string; children?: Component
 // Problem tells what went wrong, and offers what a person can do about it.
 export function Problem({ of, again }: { of: { status: number; message: string }; again?: () => void }) {
   const title =
-    of.status === 403 ? 'You may not see this' : of.status === 404 ? 'There is nothing here' : of.status === 0 ? 'No connection' : 'That did not work'
+    of.status === 403
+      ? 'You may not see this'
+      : of.status === 404
+        ? 'There is nothing here'
+        : of.status === 0
+          ? 'No connection'
+          : 'That did not work'
   return (
     <div class="problem" role="alert">
       <h2>{title}</h2>
@@ -46,7 +52,15 @@ export function Unloaded({ what }: { what: string }) {
 }
 
 // Show shows what was loaded, or its state.
-export function Show<T>({ of, children, empty }: { of: Loaded<T>; children: (data: T) => ComponentChildren; empty?: ComponentChildren }) {
+export function Show<T>({
+  of,
+  children,
+  empty,
+}: {
+  of: Loaded<T>
+  children: (data: T) => ComponentChildren
+  empty?: ComponentChildren
+}) {
   if (of.data === undefined) return of.error ? <Problem of={of.error} again={of.reload} /> : <Loading />
   if (empty !== undefined && Array.isArray(of.data) && of.data.length === 0) return <>{empty}</>
   return (
@@ -58,7 +72,15 @@ export function Show<T>({ of, children, empty }: { of: Loaded<T>; children: (dat
 }
 
 // ShowList does the same for a list, with a button for the next page.
-export function ShowList<T>({ of, children, empty }: { of: List<T>; children: (items: T[]) => ComponentChildren; empty: ComponentChildren }) {
+export function ShowList<T>({
+  of,
+  children,
+  empty,
+}: {
+  of: List<T>
+  children: (items: T[]) => ComponentChildren
+  empty: ComponentChildren
+}) {
   return (
     <Show of={of} empty={empty}>
       {(items) => (

@@ -37,7 +37,11 @@ export function Table<T extends { id: string }>({ items, columns, actions }: Tab
         {items.map((item) => (
           <tr key={item.id}>
             {columns.map(({ label, number, nowrap, bare, cell }) => (
-              <td key={label} data-label={bare ? undefined : label} class={number ? 'number' : nowrap ? 'nowrap' : undefined}>
+              <td
+                key={label}
+                data-label={bare ? undefined : label}
+                class={number ? 'number' : nowrap ? 'nowrap' : undefined}
+              >
                 {cell(item)}
               </td>
             ))}

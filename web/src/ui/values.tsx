@@ -32,7 +32,9 @@ export const Bytes = ({ of }: { of?: number }) => <>{of === undefined ? '–' : 
 export type Tone = 'good' | 'bad' | 'warn' | 'live' | 'soft'
 
 // Badge is a short state in a colour; the word carries the meaning, the colour only helps.
-export const Badge = ({ tone, children }: { tone: Tone; children: string }) => <span class={'badge ' + tone}>{children}</span>
+export const Badge = ({ tone, children }: { tone: Tone; children: string }) => (
+  <span class={'badge ' + tone}>{children}</span>
+)
 
 // Progress is a bar from 0 to 1.
 export function Progress({ value, label }: { value: number; label: string }) {

@@ -27,15 +27,25 @@ export function Clip({ playback, root }: { playback: Playback; root: string }) {
     setMarks((before) => {
       const now = { ...before, [which]: time }
       if (now.in !== undefined && now.out !== undefined) {
-        say(now.out <= now.in ? 'The clip must end after it begins.' : `The clip has ${((now.out - now.in) / 1000).toFixed(3)} s.`)
+        say(
+          now.out <= now.in
+            ? 'The clip must end after it begins.'
+            : `The clip has ${((now.out - now.in) / 1000).toFixed(3)} s.`,
+        )
       }
       return now
     })
   }
 
   useEffect(() => {
-    const f = (frames.current = new Frames(playback))
-    const keys: Record<string, () => void> = { i: () => mark('in'), o: () => mark('out'), ',': () => f.step(-1), '.': () => f.step(1) }
+    const f = new Frames(playback)
+    frames.current = f
+    const keys: Record<string, () => void> = {
+      i: () => mark('in'),
+      o: () => mark('out'),
+      ',': () => f.step(-1),
+      '.': () => f.step(1),
+    }
     const press = (e: KeyboardEvent) => {
       const act = keys[e.key]
       if (!act || e.ctrlKey || e.altKey || e.metaKey || (e.target as Element).matches('input, select, textarea')) return
@@ -64,7 +74,13 @@ export function Clip({ playback, root }: { playback: Playback; root: string }) {
       const answer = await fetch(`${root}api/clip${playback.query}`, {
         method: 'POST',
         headers: { 'Content-Type': 'application/json' },
-        body: JSON.stringify({ playbackId: id, startTime: marks.in, endTime: marks.out, name: name.current!.value || undefined, playbackToken: playback.token() }),
+        body: JSON.stringify({
+          playbackId: id,
+          startTime: marks.in,
+          endTime: marks.out,
+          name: name.current!.value || undefined,
+          playbackToken: playback.token(),
+        }),
       })
       const body = await answer.json()
       if (answer.ok) await follow(body.asset)

@@ -30,7 +30,10 @@ export function Share({ id, root, playback }: { id: string; root: string; playba
             <Copyable text={address + (from > 0 ? `?t=${from}` : '')} />
           </p>
           <Code label="Embed it in a page" text={embedCode(address)} />
-          <p class="hint">Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow that only without sound, &amp;loop=1 to repeat.</p>
+          <p class="hint">
+            Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow that only without
+            sound, &amp;loop=1 to repeat.
+          </p>
         </div>
       </dialog>
     </>

@@ -37,7 +37,8 @@ async function load(address: string): Promise<Response> {
 async function inPlaylist(address: string, at: number): Promise<{ start: string; segment: string }> {
   const lines = (await (await load(address)).text()).split('\n').map((line) => line.trim())
   const uri = (line: string) => new URL(line, address).href
-  if (!lines.some((line) => line.startsWith('#EXTINF'))) return inPlaylist(uri(lines.find((line) => line && !line.startsWith('#'))!), at)
+  if (!lines.some((line) => line.startsWith('#EXTINF')))
+    return inPlaylist(uri(lines.find((line) => line && !line.startsWith('#'))!), at)
   let start = ''
   let segment = ''
   let end = 0
@@ -54,15 +55,25 @@ async function inPlaylist(address: string, at: number): Promise<{ start: string;
 
 // facts writes what a manifest says, for people.
 function facts(manifest: Manifest): [string, string, string][] {
-  const actions = (manifest.assertions ?? []).filter((a) => a.label.startsWith('c2pa.actions')).flatMap((a) => a.data.actions)
+  const actions = (manifest.assertions ?? [])
+    .filter((a) => a.label.startsWith('c2pa.actions'))
+    .flatMap((a) => a.data.actions)
   const signer = manifest.signature_info ?? {}
   const generator = manifest.claim_generator_info?.[0] ?? {}
   const when = signer.time ?? actions.find((a) => a.when)?.when
   const made = actions.map((a) => actionWords[a.action] ?? a.action).join(', ')
-  const from = (manifest.ingredients ?? []).map((i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed'))
+  const from = (manifest.ingredients ?? []).map(
+    (i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed'),
+  )
   return [
     ['who', 'Who', [signer.common_name, signer.issuer].filter(Boolean).join(', ')],
-    ['what', 'What', [manifest.title, made, 'with ' + [generator.name, generator.version].filter(Boolean).join(' ')].filter(Boolean).join(' · ')],
+    [
+      'what',
+      'What',
+      [manifest.title, made, 'with ' + [generator.name, generator.version].filter(Boolean).join(' ')]
+        .filter(Boolean)
+        .join(' · '),
+    ],
     ['when', 'When', when ? new Date(when).toLocaleString() + (signer.time ? '' : ', as the signer says') : 'not said'],
     ['from', 'Made from', from.join('; ') || 'a live stream'],
   ]
@@ -86,8 +97,12 @@ export function Signed({ playback, root }: { playback: Playback; root: string })
     const s = state.current
     const number = ++s.number
     try {
-      const found = frag?.initSegment ? { start: frag.initSegment.url, segment: frag.url } : await inPlaylist(playback.source, playback.video.currentTime)
-      const [start, segment] = await Promise.all([found.start, found.segment].map(async (address) => (await load(address)).arrayBuffer()))
+      const found = frag?.initSegment
+        ? { start: frag.initSegment.url, segment: frag.url }
+        : await inPlaylist(playback.source, playback.video.currentTime)
+      const [start, segment] = await Promise.all(
+        [found.start, found.segment].map(async (address) => (await load(address)).arrayBuffer()),
+      )
       s.worker?.postMessage({ number, start, segment, trust: s.trust }, [start!, segment!])
     } catch (error) {
       if (!s.bad) setVerdict(`It could not be checked: ${(error as Error).message}.`)
@@ -103,12 +118,17 @@ export function Signed({ playback, root }: { playback: Playback; root: string })
       tell(`Not valid: ${why.join('; ') || report.validation_state}.`, true)
     } else {
       const n = ++state.current.checked
-      tell(`Valid: what you see is as it was signed${known ? ' by this server.' : ', by a signer whom this server does not know.'} Checked: ${n} ${n === 1 ? 'segment' : 'segments'}.`)
+      tell(
+        `Valid: what you see is as it was signed${known ? ' by this server.' : ', by a signer whom this server does not know.'} Checked: ${n} ${n === 1 ? 'segment' : 'segments'}.`,
+      )
     }
     setManifest(report.manifests[report.active_manifest] ?? {})
   }
 
-  useEffect(() => playback.fragment.subscribe((frag) => void (frag && state.current.number > 0 && check(frag))), [playback])
+  useEffect(
+    () => playback.fragment.subscribe((frag) => void (frag && state.current.number > 0 && check(frag))),
+    [playback],
+  )
   useEffect(() => () => state.current.worker?.terminate(), [])
 
   const click = async () => {
@@ -130,7 +150,14 @@ export function Signed({ playback, root }: { playback: Playback; root: string })
 
   return (
     <>
-      <button id="signed" type="button" class={bad ? 'quiet badge-button bad' : 'quiet badge-button'} aria-expanded={open} aria-controls="provenance" onClick={click}>
+      <button
+        id="signed"
+        type="button"
+        class={bad ? 'quiet badge-button bad' : 'quiet badge-button'}
+        aria-expanded={open}
+        aria-controls="provenance"
+        onClick={click}
+      >
         {bad ? 'Not valid' : 'Signed'}
       </button>
       <section id="provenance" class="provenance" aria-label="Where this video comes from" hidden={!open}>

@@ -18,7 +18,12 @@ type Key = Schemas['SigningKeyInList']
 export default function Access() {
   const [making, setMaking] = useQuery('create')
   const [pair, setPair] = useState<Pair>() // the key that was just made; it stays in this page
-  const keys = useList<Key>((cursor, limit, signal) => askPage(api.GET('/api/access-control/signing-key', { params: { query: { cursor, limit } }, signal })), [], { every: 15 })
+  const keys = useList<Key>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/access-control/signing-key', { params: { query: { cursor, limit } }, signal })),
+    [],
+    { every: 15 },
+  )
   const make = (
     <button type="button" onClick={() => setMaking('1')}>
       New signing key
@@ -35,7 +40,10 @@ export default function Access() {
     >
       <Policies />
       <Card title="Signing keys">
-        <p>Your server signs a token for each viewer with the private key. weir has the public key only, and checks the tokens with it.</p>
+        <p>
+          Your server signs a token for each viewer with the private key. weir has the public key only, and checks the
+          tokens with it.
+        </p>
         <ShowList
           of={keys}
           empty={
@@ -72,7 +80,10 @@ const Policies = () => (
       </div>
       <div>
         <dt>jwt</dt>
-        <dd>Viewers with a token that one of your keys signed. Your server makes the token when the viewer opens your page.</dd>
+        <dd>
+          Viewers with a token that one of your keys signed. Your server makes the token when the viewer opens your
+          page.
+        </dd>
       </div>
       <div>
         <dt>webhook</dt>
@@ -82,7 +93,8 @@ const Policies = () => (
       </div>
     </dl>
     <p class="hint">
-      Choose the policy on the page of a stream or an asset, or when you make one. <a href="docs/protect">How to protect playback</a>
+      Choose the policy on the page of a stream or an asset, or when you make one.{' '}
+      <a href="docs/protect">How to protect playback</a>
     </p>
   </Card>
 )
@@ -103,7 +115,10 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
         items={keys}
         columns={[
           { label: 'Name', cell: (key) => key.name },
-          { label: 'State', cell: (key) => (key.disabled ? <Badge tone="warn">off</Badge> : <Badge tone="good">on</Badge>) },
+          {
+            label: 'State',
+            cell: (key) => (key.disabled ? <Badge tone="warn">off</Badge> : <Badge tone="good">on</Badge>),
+          },
           { label: 'Created', cell: (key) => <Ago at={key.createdAt} /> },
           { label: 'Last used', cell: (key) => <Ago at={key.lastSeen} /> },
         ]}
@@ -116,18 +131,30 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
               class="small quiet"
               act={() => patch(key.id, { disabled: !key.disabled })}
               done={key.disabled ? 'The key is on.' : 'The key is off.'}
-              confirm={key.disabled ? undefined : `Viewers with tokens of the key “${key.name}” can’t watch until you turn it on again.`}
+              confirm={
+                key.disabled
+                  ? undefined
+                  : `Viewers with tokens of the key “${key.name}” can’t watch until you turn it on again.`
+              }
               label={`${key.disabled ? 'Turn on' : 'Turn off'} ${key.name}`}
             >
               {key.disabled ? 'Turn on' : 'Turn off'}
             </Action>
-            <Action class="small red quiet" act={() => remove(key.id)} done="The key is deleted." confirm={`Tokens of the key “${key.name}” are worth nothing from then on.`} label={`Delete ${key.name}`}>
+            <Action
+              class="small red quiet"
+              act={() => remove(key.id)}
+              done="The key is deleted."
+              confirm={`Tokens of the key “${key.name}” are worth nothing from then on.`}
+              label={`Delete ${key.name}`}
+            >
               Delete
             </Action>
           </>
         )}
       />
-      {renaming && <Rename of={renaming} save={(name) => patch(renaming.id, { name })} close={() => rename(undefined)} />}
+      {renaming && (
+        <Rename of={renaming} save={(name) => patch(renaming.id, { name })} close={() => rename(undefined)} />
+      )}
     </>
   )
 }
@@ -163,7 +190,11 @@ function NewKey({ made, close }: { made: (pair: Pair) => void; close: () => void
         <Code label="Private key" text={pem} />
         <Code label="Public key, for the claim “pub”" text={pair.publicKey} />
         <div class="actions">
-          <a class="button" href={URL.createObjectURL(new Blob([pem], { type: 'application/x-pem-file' }))} download={`${pair.name.replace(/\W+/g, '-')}.pem`}>
+          <a
+            class="button"
+            href={URL.createObjectURL(new Blob([pem], { type: 'application/x-pem-file' }))}
+            download={`${pair.name.replace(/\W+/g, '-')}.pem`}
+          >
             Download the private key
           </a>
           <button type="button" class="quiet" onClick={close}>
@@ -176,7 +207,13 @@ function NewKey({ made, close }: { made: (pair: Pair) => void; close: () => void
   return (
     <Dialog title="New signing key" close={close}>
       <Form submit={submit} label="Make the key" cancel={close}>
-        <TextField label="Name" value={name} onValue={setName} autoFocus hint="Where it is used, for example: my site" />
+        <TextField
+          label="Name"
+          value={name}
+          onValue={setName}
+          autoFocus
+          hint="Where it is used, for example: my site"
+        />
       </Form>
     </Dialog>
   )
@@ -189,17 +226,29 @@ type MaybeGated = { id: string; name?: string; playbackPolicy?: Schemas['Playbac
 
 const gated = (kind: string, folder: string, all: MaybeGated[]): Gated[] =>
   all.flatMap(({ id, name, playbackPolicy: policy }) =>
-    policy && policy.type !== 'public' ? [{ id, name: name || 'without a name', href: `${folder}/${id}`, kind, policy: policy.type }] : [],
+    policy && policy.type !== 'public'
+      ? [{ id, name: name || 'without a name', href: `${folder}/${id}`, kind, policy: policy.type }]
+      : [],
   )
 
 // Gated lists what is not public among the latest streams and assets: the API has no filter for it.
 function Gated() {
-  const streams = useList<MaybeGated>((cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [], { size: lately, every: 15 })
-  const assets = useList<MaybeGated>((cursor, limit, signal) => askPage(api.GET('/api/asset', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [], {
-    size: lately,
-    follows: (e) => e.event.startsWith('asset.'),
-    every: 15,
-  })
+  const streams = useList<MaybeGated>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/stream', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })),
+    [],
+    { size: lately, every: 15 },
+  )
+  const assets = useList<MaybeGated>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/asset', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })),
+    [],
+    {
+      size: lately,
+      follows: (e) => e.event.startsWith('asset.'),
+      every: 15,
+    },
+  )
   const reload = () => {
     streams.reload()
     assets.reload()
@@ -208,7 +257,8 @@ function Gated() {
     streams.more?.()
     assets.more?.()
   }
-  const data = streams.data && assets.data && [...gated('stream', 'streams', streams.data), ...gated('asset', 'assets', assets.data)]
+  const data = streams.data &&
+    assets.data && [...gated('stream', 'streams', streams.data), ...gated('asset', 'assets', assets.data)]
   const looked = `the latest ${plural(streams.data?.length ?? 0, 'stream')} and ${plural(assets.data?.length ?? 0, 'asset')}`
   return (
     <Card title="Not public">

@@ -38,28 +38,80 @@ export function TokenMaker({ keys, pair }: { keys: Key[]; pair?: Pair }) {
     setVerdict('')
     const pub = await publicOf(secret)
     const now = Math.floor(Date.now() / 1000)
-    const claims: Claims = { ...others(more), ...(issuer && { iss: issuer }), sub: playbackID.trim(), pub, iat: now, exp: now + Number(lifetime) }
+    const claims: Claims = {
+      ...others(more),
+      ...(issuer && { iss: issuer }),
+      sub: playbackID.trim(),
+      pub,
+      iat: now,
+      exp: now + Number(lifetime),
+    }
     setMade({ token: await sign(claims, secret), claims })
     setVerdict(await problem(claims.sub, pub, keys))
   }
   return (
     <Card title="Make a token">
-      <p>Make one here to try it out. Your server makes them in the same way. The private key stays in this page: it is sent nowhere and not kept.</p>
-      {!canSign() && <p class="warning">This browser signs only on pages over HTTPS or on localhost. Open the console with an https:// address.</p>}
+      <p>
+        Make one here to try it out. Your server makes them in the same way. The private key stays in this page: it is
+        sent nowhere and not kept.
+      </p>
+      {!canSign() && (
+        <p class="warning">
+          This browser signs only on pages over HTTPS or on localhost. Open the console with an https:// address.
+        </p>
+      )}
       <Form submit={submit} label="Make the token" disabled={!canSign()}>
         <Field
           label="Private key"
-          hint={pair && secret === pemOf(pair.privateKey) ? `The key “${pair.name}” that you just made.` : 'Paste the file that was downloaded when the key was made, or make a new key.'}
+          hint={
+            pair && secret === pemOf(pair.privateKey)
+              ? `The key “${pair.name}” that you just made.`
+              : 'Paste the file that was downloaded when the key was made, or make a new key.'
+          }
         >
           {(id, hintID) => (
-            <textarea id={id} aria-describedby={hintID} class="masked" rows={4} required spellcheck={false} autoComplete="off" placeholder="-----BEGIN PRIVATE KEY-----" value={secret} onInput={(e) => setSecret(e.currentTarget.value)} />
+            <textarea
+              id={id}
+              aria-describedby={hintID}
+              class="masked"
+              rows={4}
+              required
+              spellcheck={false}
+              autoComplete="off"
+              placeholder="-----BEGIN PRIVATE KEY-----"
+              value={secret}
+              onInput={(e) => setSecret(e.currentTarget.value)}
+            />
           )}
         </Field>
         <div class="fields">
-          <TextField label="Playback id" value={playbackID} onValue={setPlaybackID} required hint="sub: what the viewer may watch. It is on the page of the stream or asset." />
-          <SelectField label="Valid for" value={lifetime} onValue={setLifetime} options={lifetimes} hint="exp: until when the token is good. A live stream ends for the viewer then, unless the player shows a newer token." />
-          <TextField label="Issuer" value={issuer} onValue={setIssuer} hint="iss: who made the token. Optional; weir does not check it." />
-          <TextField label="Other claims" value={more} onValue={setMore} placeholder={'{"custom": {"userId": "42"}}'} hint="JSON. Optional; weir does not read them." />
+          <TextField
+            label="Playback id"
+            value={playbackID}
+            onValue={setPlaybackID}
+            required
+            hint="sub: what the viewer may watch. It is on the page of the stream or asset."
+          />
+          <SelectField
+            label="Valid for"
+            value={lifetime}
+            onValue={setLifetime}
+            options={lifetimes}
+            hint="exp: until when the token is good. A live stream ends for the viewer then, unless the player shows a newer token."
+          />
+          <TextField
+            label="Issuer"
+            value={issuer}
+            onValue={setIssuer}
+            hint="iss: who made the token. Optional; weir does not check it."
+          />
+          <TextField
+            label="Other claims"
+            value={more}
+            onValue={setMore}
+            placeholder={'{"custom": {"userId": "42"}}'}
+            hint="JSON. Optional; weir does not read them."
+          />
         </div>
       </Form>
       {made && (
@@ -92,7 +144,8 @@ function others(text: string): Record<string, unknown> {
   } catch {
     // said below
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('The other claims must be a JSON object, for example {"custom": {"userId": "42"}}.')
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new Error('The other claims must be a JSON object, for example {"custom": {"userId": "42"}}.')
   return value as Record<string, unknown>
 }
 

@@ -15,10 +15,8 @@ import { Ago, Progress } from '../../ui/values'
 import { useGo } from '../location'
 import { ClipEditor, Clips } from './asset_clip'
 import { Downloads, Renditions, Source } from './asset_files'
-import { isPrivate, Phase, playable } from './asset_parts'
+import { type Asset, isPrivate, Phase, playable } from './asset_parts'
 import { Policy, Provenance, Storage } from './asset_storage'
-
-export type Asset = Schemas['Asset']
 
 // about tells whether an event is about an asset, or about a task that makes or copies it.
 const about = (e: WeirEvent, id: string) => {
@@ -32,9 +30,13 @@ export default function AssetRoute({ id }: { id: string }) {
 }
 
 function AssetPage({ id }: { id: string }) {
-  const asset = useLoad((signal) => ask(api.GET('/api/asset/{id}', { params: { path: { id }, query: { details: '1' } }, signal })), [id], {
-    follows: (e) => about(e, id),
-  })
+  const asset = useLoad(
+    (signal) => ask(api.GET('/api/asset/{id}', { params: { path: { id }, query: { details: '1' } }, signal })),
+    [id],
+    {
+      follows: (e) => about(e, id),
+    },
+  )
   return (
     <Page
       title={asset.data?.name || 'Asset'}
@@ -109,7 +111,12 @@ function Actions({ asset, changed }: { asset: Asset; changed: () => void }) {
           Edit
         </button>
       )}
-      <Action class="red quiet" act={remove} done="The asset is deleted. It can be restored for a while." confirm={`“${asset.name}” stops playing at once. You can restore it from the list of deleted assets until the server removes its files.`}>
+      <Action
+        class="red quiet"
+        act={remove}
+        done="The asset is deleted. It can be restored for a while."
+        confirm={`“${asset.name}” stops playing at once. You can restore it from the list of deleted assets until the server removes its files.`}
+      >
         Delete
       </Action>
       {renaming && <Edit asset={asset} close={() => rename(false)} changed={changed} />}
@@ -130,7 +137,13 @@ function Edit({ asset, close, changed }: { asset: Asset; close: () => void; chan
     <Dialog title="Edit the asset" close={close}>
       <Form submit={submit} label="Save" cancel={close}>
         <TextField label="Name" value={name} onValue={setName} required autoFocus />
-        <TextField label="Creator" value={creator} onValue={setCreator} maxLength={512} hint="Your own id of the person it was made for. Views and usage can be added up by it." />
+        <TextField
+          label="Creator"
+          value={creator}
+          onValue={setCreator}
+          maxLength={512}
+          hint="Your own id of the person it was made for. Views and usage can be added up by it."
+        />
       </Form>
     </Dialog>
   )
@@ -160,7 +173,10 @@ function State({ asset, changed }: { asset: Asset; changed: () => void }) {
     return (
       <div class="asset-state">
         <Phase of={asset} />
-        <p>The file has not arrived completely. If the upload was cut because the page was closed, choose the same file again: it continues where it was.</p>
+        <p>
+          The file has not arrived completely. If the upload was cut because the page was closed, choose the same file
+          again: it continues where it was.
+        </p>
       </div>
     )
   }
@@ -168,7 +184,11 @@ function State({ asset, changed }: { asset: Asset; changed: () => void }) {
     return (
       <div class="asset-state">
         <Phase of={asset} />
-        <p>{phase === 'deleting' ? 'It was deleted. Restore it to play it again.' : 'It was deleted, and its files are gone.'}</p>
+        <p>
+          {phase === 'deleting'
+            ? 'It was deleted. Restore it to play it again.'
+            : 'It was deleted, and its files are gone.'}
+        </p>
       </div>
     )
   }
@@ -182,9 +202,13 @@ function State({ asset, changed }: { asset: Asset; changed: () => void }) {
 // Work shows the task that makes an asset.
 function Work({ asset }: { asset: Asset }) {
   const filters = JSON.stringify([{ id: 'outputAssetId', value: asset.id }])
-  const tasks = useLoad((signal) => askPage(api.GET('/api/task', { params: { query: { limit: 1, filters } }, signal })), [asset.id], {
-    follows: (e) => e.event.startsWith('task.') && about(e, asset.id),
-  })
+  const tasks = useLoad(
+    (signal) => askPage(api.GET('/api/task', { params: { query: { limit: 1, filters } }, signal })),
+    [asset.id],
+    {
+      follows: (e) => e.event.startsWith('task.') && about(e, asset.id),
+    },
+  )
   const task = tasks.data?.items[0]
   const { progress, eta, step } = task?.status ?? {}
   if (!tasks.data) return <Loading />
@@ -193,7 +217,11 @@ function Work({ asset }: { asset: Asset }) {
       <Phase of={{ ...asset, status: { ...asset.status, progress: undefined } }} />
       <Progress value={progress ?? asset.status.progress ?? 0} label="Progress" />
       <p class="hint">
-        {asset.status.phase === 'waiting' ? 'Waits for its turn. ' : step ? `${step[0]!.toUpperCase()}${step.slice(1)}. ` : ''}
+        {asset.status.phase === 'waiting'
+          ? 'Waits for its turn. '
+          : step
+            ? `${step[0]!.toUpperCase()}${step.slice(1)}. `
+            : ''}
         {eta && eta > Date.now() ? `Ready ${ago(eta)}. ` : ''}
         {task && <a href={'tasks/' + task.id}>Task</a>}
       </p>
@@ -211,7 +239,8 @@ function GatedPlayer({ asset, onToken }: { asset: Asset; onToken: (token: string
   return (
     <div class="asset-state">
       <p>
-        This asset plays only with a token. Make one on the page <a href="access">Access</a> for the playback id <code>{asset.playbackId}</code>.
+        This asset plays only with a token. Make one on the page <a href="access">Access</a> for the playback id{' '}
+        <code>{asset.playbackId}</code>.
       </p>
       <Form submit={async () => onToken(token.trim())} label="Play">
         <TextField label="Token of a viewer (JWT)" value={token} onValue={setToken} required />
@@ -221,7 +250,17 @@ function GatedPlayer({ asset, onToken }: { asset: Asset; onToken: (token: string
 }
 
 function About({ asset }: { asset: Asset }) {
-  const views = useLoad((signal) => ask(api.GET('/api/data/views/query/total/{playbackId}', { params: { path: { playbackId: asset.playbackId } }, signal })), [asset.playbackId], { every: 15 })
+  const views = useLoad(
+    (signal) =>
+      ask(
+        api.GET('/api/data/views/query/total/{playbackId}', {
+          params: { path: { playbackId: asset.playbackId } },
+          signal,
+        }),
+      ),
+    [asset.playbackId],
+    { every: 15 },
+  )
   const video = asset.videoSpec?.tracks?.find((t) => t.type === 'video')
   return (
     <Card title="About">

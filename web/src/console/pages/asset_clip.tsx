@@ -10,8 +10,7 @@ import { Card } from '../../ui/page'
 import type { PlayerHandle } from '../../ui/player'
 import { ShowList } from '../../ui/states'
 import { toast } from '../../ui/toast'
-import type { Asset } from './asset'
-import { ClipTable } from './asset_parts'
+import { type Asset, ClipTable } from './asset_parts'
 
 // ClipEditor marks the start and the end of a clip in the video of the player.
 export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHandle }) {
@@ -29,12 +28,15 @@ export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHand
   useEffect(() => {
     const moved = () => setAt(video.currentTime)
     const events = ['timeupdate', 'seeking', 'seeked']
-    events.forEach((name) => video.addEventListener(name, moved))
-    return () => events.forEach((name) => video.removeEventListener(name, moved))
+    for (const event of events) video.addEventListener(event, moved)
+    return () => {
+      for (const event of events) video.removeEventListener(event, moved)
+    }
   }, [video])
 
   useEffect(() => {
-    const made = (frames.current = new Frames(player))
+    const made = new Frames(player)
+    frames.current = made
     return () => made.destroy()
   }, [player])
 
@@ -84,14 +86,35 @@ export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHand
     <Card title="Make a clip" class="clip">
       <div class="scrub">
         {valid && <div class="scrub-range" style={{ left: percent(start), width: percent(end - start) }} />}
-        <input type="range" aria-label="Position in the video" aria-valuetext={precise(at)} min={0} max={length} step="any" value={at} onInput={(e) => seek(e.currentTarget.valueAsNumber)} />
+        <input
+          type="range"
+          aria-label="Position in the video"
+          aria-valuetext={precise(at)}
+          min={0}
+          max={length}
+          step="any"
+          value={at}
+          onInput={(e) => seek(e.currentTarget.valueAsNumber)}
+        />
       </div>
       <div class="actions">
         <output class="clip-at">{precise(at)}</output>
-        <button type="button" class="small quiet" aria-label="Back by one frame" aria-keyshortcuts="," onClick={() => step(-1)}>
+        <button
+          type="button"
+          class="small quiet"
+          aria-label="Back by one frame"
+          aria-keyshortcuts=","
+          onClick={() => step(-1)}
+        >
           ‹ frame <kbd aria-hidden="true">,</kbd>
         </button>
-        <button type="button" class="small quiet" aria-label="Forward by one frame" aria-keyshortcuts="." onClick={() => step(1)}>
+        <button
+          type="button"
+          class="small quiet"
+          aria-label="Forward by one frame"
+          aria-keyshortcuts="."
+          onClick={() => step(1)}
+        >
           frame › <kbd aria-hidden="true">.</kbd>
         </button>
         <button type="button" class="small quiet" aria-keyshortcuts="i" onClick={markIn}>
@@ -107,7 +130,13 @@ export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHand
       <Form submit={submit} label="Make the clip">
         <div class="fields">
           <TextField label="Start" value={from} onValue={setFrom} required hint="1:02.500, or seconds" />
-          <TextField label="End" value={to} onValue={setTo} required hint={valid ? `${precise(end - start)} long` : 'after the start'} />
+          <TextField
+            label="End"
+            value={to}
+            onValue={setTo}
+            required
+            hint={valid ? `${precise(end - start)} long` : 'after the start'}
+          />
           <TextField label="Name of the clip" value={name} onValue={setName} placeholder="clip-…" />
         </div>
         {!asset.c2pa && <Check label="Sign it" hint="Adds C2PA manifests." checked={sign} onChecked={setSign} />}
@@ -135,10 +164,20 @@ function useKeys(keys: Record<string, () => void>) {
 }
 
 export function Clips({ asset }: { asset: Asset }) {
-  const clips = useList((cursor, limit, signal) => askPage(api.GET('/api/asset/{id}/clips', { params: { path: { id: asset.id }, query: { cursor, limit, order: 'createdAt-true' } }, signal })), [asset.id], {
-    size: 10,
-    follows: (e) => e.event.startsWith('asset.'),
-  })
+  const clips = useList(
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/asset/{id}/clips', {
+          params: { path: { id: asset.id }, query: { cursor, limit, order: 'createdAt-true' } },
+          signal,
+        }),
+      ),
+    [asset.id],
+    {
+      size: 10,
+      follows: (e) => e.event.startsWith('asset.'),
+    },
+  )
   if (clips.data?.length === 0) return null
   return (
     <Card title="Clips of this asset">

@@ -6,12 +6,13 @@ import { variants } from '../../lib/playlist'
 import { Card, Facts } from '../../ui/page'
 import { Show } from '../../ui/states'
 import { Table } from '../../ui/table'
-import type { Asset } from './asset'
-import { hlsFolder, isPrivate } from './asset_parts'
+import { type Asset, hlsFolder, isPrivate } from './asset_parts'
 
-const withToken = (address: string, jwt: string) => (jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address)
+const withToken = (address: string, jwt: string) =>
+  jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address
 
-const playbackOf = (asset: Asset, signal: AbortSignal) => ask(api.GET('/api/playback/{id}', { params: { path: { id: asset.playbackId } }, signal }))
+const playbackOf = (asset: Asset, signal: AbortSignal) =>
+  ask(api.GET('/api/playback/{id}', { params: { path: { id: asset.playbackId } }, signal }))
 
 // Renditions lists what a player can choose from, with the sizes of MP4 files where there are any.
 export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; open: boolean }) {
@@ -19,10 +20,22 @@ export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; op
     async (signal) => {
       const playback = await playbackOf(asset, signal)
       const files = playback.meta.source.filter((s) => s.hrn === 'MP4')
-      if (!open) return files.map((f) => ({ name: nameOf(f.url), width: f.width, height: f.height, fps: undefined, bitrate: f.bitrate ?? 0, codecs: '', size: f.size }))
+      if (!open)
+        return files.map((f) => ({
+          name: nameOf(f.url),
+          width: f.width,
+          height: f.height,
+          fps: undefined,
+          bitrate: f.bitrate ?? 0,
+          codecs: '',
+          size: f.size,
+        }))
       const answer = await fetch(withToken(hlsFolder(asset.playbackId) + 'index.m3u8', jwt), { signal })
       if (!answer.ok) throw new ApiError(answer.status, sentence(answer.status, undefined))
-      return variants(await answer.text()).map((v) => ({ ...v, size: files.find((f) => nameOf(f.url) === v.name)?.size }))
+      return variants(await answer.text()).map((v) => ({
+        ...v,
+        size: files.find((f) => nameOf(f.url) === v.name)?.size,
+      }))
     },
     [asset.playbackId, asset.status.phase, asset.playbackUrl, jwt, open],
   )
@@ -34,7 +47,13 @@ export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; op
             items={items.map((r) => ({ ...r, id: r.name }))}
             columns={[
               { label: 'Name', cell: (r) => r.name },
-              { label: 'Resolution', cell: (r) => (r.width ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}` : 'audio') },
+              {
+                label: 'Resolution',
+                cell: (r) =>
+                  r.width
+                    ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}`
+                    : 'audio',
+              },
               { label: 'Bitrate', cell: (r) => (r.bitrate ? bitrate(r.bitrate) : '–') },
               { label: 'Codecs', cell: (r) => <code>{r.codecs || '–'}</code> },
               { label: 'MP4 file', cell: (r) => (r.size ? bytes(r.size) : '–') },
@@ -46,14 +65,21 @@ export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; op
   )
 }
 
-const nameOf = (url: string) => decodeURIComponent(new URL(url).pathname.split('/').pop()!.replace(/\.mp4$/, ''))
+const nameOf = (url: string) =>
+  decodeURIComponent(
+    new URL(url).pathname
+      .split('/')
+      .pop()!
+      .replace(/\.mp4$/, ''),
+  )
 
 export function Downloads({ asset, jwt }: { asset: Asset; jwt: string }) {
   const playback = useLoad((signal) => playbackOf(asset, signal), [asset.playbackId, asset.status.phase])
   const files = playback.data?.meta.source.filter((s) => s.hrn === 'MP4') ?? []
   if (files.length === 0 && !asset.downloadUrl) return null
   // Addresses of the API may have another host than the page: a proxy may not tell the server its own.
-  const here = (url: string) => withToken(hlsFolder(asset.playbackId) + new URL(url).pathname.split('/').slice(3).join('/'), jwt)
+  const here = (url: string) =>
+    withToken(hlsFolder(asset.playbackId) + new URL(url).pathname.split('/').slice(3).join('/'), jwt)
   const locked = isPrivate(asset) && !jwt
   return (
     <Card
@@ -122,7 +148,10 @@ export function Source({ asset }: { asset: Asset }) {
               .filter(Boolean)
               .join(', '),
           ]),
-          ...(hash ?? []).map((h): [string, preact.ComponentChildren] => [h.algorithm.toUpperCase(), <code>{h.hash}</code>]),
+          ...(hash ?? []).map((h): [string, preact.ComponentChildren] => [
+            h.algorithm.toUpperCase(),
+            <code>{h.hash}</code>,
+          ]),
         ]}
       />
     </Card>

@@ -36,16 +36,40 @@ export function NewAsset({ from, close }: { from: From; close: () => void }) {
           </button>
         ))}
       </div>
-      <Form submit={submit} label={source === 'files' ? 'Start the upload' : 'Import'} cancel={close} disabled={source === 'files' && files.length === 0}>
+      <Form
+        submit={submit}
+        label={source === 'files' ? 'Start the upload' : 'Import'}
+        cancel={close}
+        disabled={source === 'files' && files.length === 0}
+      >
         {source === 'files' ? (
-          <Field label="Files" hint="Video or audio, several at once. An upload continues by itself after the network was cut.">
+          <Field
+            label="Files"
+            hint="Video or audio, several at once. An upload continues by itself after the network was cut."
+          >
             {(id, hintID) => (
-              <input id={id} aria-describedby={hintID} type="file" multiple accept="video/*,audio/*,.mkv,.ts,.mxf,.flv" onChange={(e) => setFiles([...(e.currentTarget.files ?? [])])} />
+              <input
+                id={id}
+                aria-describedby={hintID}
+                type="file"
+                multiple
+                accept="video/*,audio/*,.mkv,.ts,.mxf,.flv"
+                onChange={(e) => setFiles([...(e.currentTarget.files ?? [])])}
+              />
             )}
           </Field>
         ) : (
           <>
-            <TextField label="URL of the file" type="url" value={url} onValue={setURL} required autoFocus placeholder="https://example.com/film.mp4" hint="http, https, ipfs or ar. weir fetches it once." />
+            <TextField
+              label="URL of the file"
+              type="url"
+              value={url}
+              onValue={setURL}
+              required
+              autoFocus
+              placeholder="https://example.com/film.mp4"
+              hint="http, https, ipfs or ar. weir fetches it once."
+            />
             <TextField label="Name" value={name} onValue={setName} placeholder={nameOf(url)} />
           </>
         )}
@@ -54,8 +78,16 @@ export function NewAsset({ from, close }: { from: From; close: () => void }) {
       <AsCode
         calls={[
           source === 'files'
-            ? { method: 'POST', path: '/api/asset/request-upload', body: { name: files[0]?.name ?? 'film.mp4', ...options } }
-            : { method: 'POST', path: '/api/asset/upload/url', body: { name: named || 'film', url: url || 'https://example.com/film.mp4', ...options } },
+            ? {
+                method: 'POST',
+                path: '/api/asset/request-upload',
+                body: { name: files[0]?.name ?? 'film.mp4', ...options },
+              }
+            : {
+                method: 'POST',
+                path: '/api/asset/upload/url',
+                body: { name: named || 'film', url: url || 'https://example.com/film.mp4', ...options },
+              },
         ]}
       />
     </Dialog>
@@ -72,17 +104,35 @@ const nameOf = (url: string) => {
 
 // Options are those that can't be changed later, or that few people need.
 function Options({ value, onValue }: { value: UploadOptions; onValue: (value: UploadOptions) => void }) {
-  const stores = useLoad((signal) => askPage(api.GET('/api/object-store', { params: { query: { limit: 100, filters: '[{"id":"disabled","value":false}]' } }, signal })), [])
+  const stores = useLoad(
+    (signal) =>
+      askPage(
+        api.GET('/api/object-store', {
+          params: { query: { limit: 100, filters: '[{"id":"disabled","value":false}]' } },
+          signal,
+        }),
+      ),
+    [],
+  )
   // change sets a member, or leaves it out where it has no value, so that the code shows what counts.
   const change = (patch: Partial<UploadOptions>) =>
-    onValue(Object.fromEntries(Object.entries({ ...value, ...patch }).filter(([, v]) => v !== undefined && v !== '' && v !== false)) as UploadOptions)
+    onValue(
+      Object.fromEntries(
+        Object.entries({ ...value, ...patch }).filter(([, v]) => v !== undefined && v !== '' && v !== false),
+      ) as UploadOptions,
+    )
   const creator = typeof value.creatorId === 'string' ? value.creatorId : ''
   return (
     <>
       <SelectField
         label="Who may play it"
         value={value.playbackPolicy?.type === 'jwt' ? 'jwt' : 'public'}
-        onValue={(type) => change({ playbackPolicy: type === 'jwt' ? { type } : undefined, objectStoreId: type === 'jwt' ? undefined : value.objectStoreId })}
+        onValue={(type) =>
+          change({
+            playbackPolicy: type === 'jwt' ? { type } : undefined,
+            objectStoreId: type === 'jwt' ? undefined : value.objectStoreId,
+          })
+        }
         options={[
           ['public', 'everybody with the link'],
           ['jwt', 'viewers with a token that you sign (JWT)'],
@@ -91,16 +141,41 @@ function Options({ value, onValue }: { value: UploadOptions; onValue: (value: Up
       />
       <details class="options">
         <summary>More options</summary>
-        <Check label="Sign it" hint="Adds C2PA manifests, which show where it came from. Only when an asset is made." checked={value.c2pa === true} onChecked={(on) => change({ c2pa: on })} />
-        <Check label="Store a copy on IPFS" checked={value.storage !== undefined} onChecked={(on) => change({ storage: on ? { ipfs: true } : undefined })} />
-        <Check label="MP4 files whatever the length" hint="Otherwise only short videos have them." checked={value.staticMp4 === true} onChecked={(on) => change({ staticMp4: on })} />
-        <TextField label="Creator" value={creator} onValue={(id) => change({ creatorId: id || undefined })} maxLength={512} hint="Your own id of the person it is made for." />
+        <Check
+          label="Sign it"
+          hint="Adds C2PA manifests, which show where it came from. Only when an asset is made."
+          checked={value.c2pa === true}
+          onChecked={(on) => change({ c2pa: on })}
+        />
+        <Check
+          label="Store a copy on IPFS"
+          checked={value.storage !== undefined}
+          onChecked={(on) => change({ storage: on ? { ipfs: true } : undefined })}
+        />
+        <Check
+          label="MP4 files whatever the length"
+          hint="Otherwise only short videos have them."
+          checked={value.staticMp4 === true}
+          onChecked={(on) => change({ staticMp4: on })}
+        />
+        <TextField
+          label="Creator"
+          value={creator}
+          onValue={(id) => change({ creatorId: id || undefined })}
+          maxLength={512}
+          hint="Your own id of the person it is made for."
+        />
         {stores.data && stores.data.items.length > 0 && value.playbackPolicy?.type !== 'jwt' && (
           <SelectField
             label="Kept in"
             value={value.objectStoreId ?? ''}
             onValue={(id) => change({ objectStoreId: id || undefined })}
-            options={[['', 'the storage of this server'], ...stores.data.items.map((s: Schemas['ObjectStoreInList']) => [s.id, s.name || s.publicUrl || s.id] as const)]}
+            options={[
+              ['', 'the storage of this server'],
+              ...stores.data.items.map(
+                (s: Schemas['ObjectStoreInList']) => [s.id, s.name || s.publicUrl || s.id] as const,
+              ),
+            ]}
           />
         )}
       </details>

@@ -5,12 +5,17 @@ import { duration } from '../../lib/format'
 import { Table } from '../../ui/table'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
 
-export type AnyAsset = Pick<Schemas['Asset'], 'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'>
+export type Asset = Schemas['Asset']
 
-export const isPrivate = ({ playbackPolicy }: Pick<AnyAsset, 'playbackPolicy'>) => playbackPolicy?.type === 'jwt' || playbackPolicy?.type === 'webhook'
+// AnyAsset is what lists have of an asset, too.
+export type AnyAsset = Pick<Asset, 'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'>
+
+export const isPrivate = ({ playbackPolicy }: Pick<AnyAsset, 'playbackPolicy'>) =>
+  playbackPolicy?.type === 'jwt' || playbackPolicy?.type === 'webhook'
 
 // playable tells whether an asset can be played, which may be before it is ready.
-export const playable = ({ status, playbackUrl }: AnyAsset) => status.phase === 'ready' || (status.phase === 'processing' && Boolean(playbackUrl))
+export const playable = ({ status, playbackUrl }: AnyAsset) =>
+  status.phase === 'ready' || (status.phase === 'processing' && Boolean(playbackUrl))
 
 export const hlsFolder = (playbackID: string) => `${root}/hls/${encodeURIComponent(playbackID)}/`
 
@@ -19,9 +24,18 @@ export function Poster({ asset }: { asset: AnyAsset }) {
   const [missing, setMissing] = useState(false)
   if (isPrivate(asset)) return <span class="poster">private</span>
   if (asset.type === 'audio') return <span class="poster">audio</span>
-  if (asset.status.phase !== 'ready') return <span class="poster">{asset.status.phase === 'failed' ? 'no picture' : 'no picture yet'}</span>
+  if (asset.status.phase !== 'ready')
+    return <span class="poster">{asset.status.phase === 'failed' ? 'no picture' : 'no picture yet'}</span>
   if (missing) return <span class="poster">no picture</span>
-  return <img class="poster" src={hlsFolder(asset.playbackId) + 'poster.jpg'} alt="" loading="lazy" onError={() => setMissing(true)} />
+  return (
+    <img
+      class="poster"
+      src={hlsFolder(asset.playbackId) + 'poster.jpg'}
+      alt=""
+      loading="lazy"
+      onError={() => setMissing(true)}
+    />
+  )
 }
 
 const tones: Record<Schemas['AssetPhase'], [Tone, string]> = {
@@ -40,7 +54,9 @@ export function Phase({ of }: { of: AnyAsset }) {
   return (
     <span class="phase">
       <Badge tone={tone}>{text}</Badge>
-      {of.status.phase === 'processing' && of.status.progress !== undefined && <Progress value={of.status.progress} label={`Progress of ${of.name}`} />}
+      {of.status.phase === 'processing' && of.status.progress !== undefined && (
+        <Progress value={of.status.progress} label={`Progress of ${of.name}`} />
+      )}
     </span>
   )
 }
@@ -54,12 +70,16 @@ export const ClipState = ({ clip }: { clip: AnyAsset }) => (
 )
 
 // ClipTable lists the clips of a stream or an asset.
-export const ClipTable = ({ clips }: { clips: Schemas['Asset'][] }) => (
+export const ClipTable = ({ clips }: { clips: Asset[] }) => (
   <Table
     items={clips}
     columns={[
       { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
-      { label: 'Duration', number: true, cell: (clip) => (clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–') },
+      {
+        label: 'Duration',
+        number: true,
+        cell: (clip) => (clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–'),
+      },
       { label: 'State', cell: (clip) => <ClipState clip={clip} /> },
       { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
     ]}

@@ -7,8 +7,7 @@ import { Copyable } from '../../ui/copy'
 import { Action, Dialog, Form, SelectField, TextField } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
 import { Badge, Progress } from '../../ui/values'
-import type { Asset } from './asset'
-import { isPrivate } from './asset_parts'
+import { type Asset, isPrivate } from './asset_parts'
 
 export function Policy({ asset, changed }: { asset: Asset; changed: () => void }) {
   const [editing, edit] = useState(false)
@@ -49,7 +48,10 @@ function EditPolicy({ asset, close, changed }: { asset: Asset; close: () => void
   const [webhook, setWebhook] = useState(was?.webhookId ?? '')
   const [refresh, setRefresh] = useState(was?.refreshInterval ? String(was.refreshInterval) : '')
   const [origins, setOrigins] = useState((was?.allowedOrigins ?? []).join(' '))
-  const webhooks = useLoad((signal) => askPage(api.GET('/api/webhook', { params: { query: { limit: 100 } }, signal })), [])
+  const webhooks = useLoad(
+    (signal) => askPage(api.GET('/api/webhook', { params: { query: { limit: 100 } }, signal })),
+    [],
+  )
   const deciding = (webhooks.data?.items ?? []).filter((w) => w.events?.includes('playback.accessControl'))
   const submit = async () => {
     const allowedOrigins = origins.split(/[\s,]+/).filter(Boolean)
@@ -78,18 +80,40 @@ function EditPolicy({ asset, close, changed }: { asset: Asset; close: () => void
             hint="A private asset stays private: copies of it may be with viewers under the terms of now."
           />
         ) : (
-          <p class="hint">A public asset stays public, because anybody may have a copy. To protect it, upload it again and choose tokens.</p>
+          <p class="hint">
+            A public asset stays public, because anybody may have a copy. To protect it, upload it again and choose
+            tokens.
+          </p>
         )}
         {gated && type === 'webhook' && (
           <SelectField
             label="Webhook"
             value={webhook}
             onValue={setWebhook}
-            options={[['', deciding.length > 0 ? 'choose one' : 'there is none for playback.accessControl'], ...deciding.map((w) => [w.id, w.name || w.url] as const)]}
+            options={[
+              ['', deciding.length > 0 ? 'choose one' : 'there is none for playback.accessControl'],
+              ...deciding.map((w) => [w.id, w.name || w.url] as const),
+            ]}
           />
         )}
-        {gated && <TextField label="Checked again after" type="number" min={0} value={refresh} onValue={setRefresh} placeholder="600" hint="Seconds." />}
-        <TextField label="Only on pages of" value={origins} onValue={setOrigins} placeholder="https://shop.example.com" hint="Origins, separated by spaces. Empty: pages of everybody." />
+        {gated && (
+          <TextField
+            label="Checked again after"
+            type="number"
+            min={0}
+            value={refresh}
+            onValue={setRefresh}
+            placeholder="600"
+            hint="Seconds."
+          />
+        )}
+        <TextField
+          label="Only on pages of"
+          value={origins}
+          onValue={setOrigins}
+          placeholder="https://shop.example.com"
+          hint="Origins, separated by spaces. Empty: pages of everybody."
+        />
       </Form>
     </Dialog>
   )
@@ -99,7 +123,10 @@ export function Storage({ asset, changed }: { asset: Asset; changed: () => void 
   const { storage } = asset
   const status = storage?.status
   const copies = useLoad(
-    (signal) => (storage?.ipfs ? askPage(api.GET('/api/ipfs/upload', { params: { query: { assetId: asset.id, limit: 10 } }, signal })) : Promise.resolve({ items: [], next: '' })),
+    (signal) =>
+      storage?.ipfs
+        ? askPage(api.GET('/api/ipfs/upload', { params: { query: { assetId: asset.id, limit: 10 } }, signal }))
+        : Promise.resolve({ items: [], next: '' }),
     [asset.id, storage?.ipfs?.cid, status?.phase],
   )
   if (asset.status.phase !== 'ready' && !storage) return null
@@ -108,7 +135,8 @@ export function Storage({ asset, changed }: { asset: Asset; changed: () => void 
     changed()
   }
   const remove = async () => {
-    for (const copy of copies.data?.items ?? []) await ask(api.DELETE('/api/ipfs/upload/{id}', { params: { path: { id: copy.id } } }))
+    for (const copy of copies.data?.items ?? [])
+      await ask(api.DELETE('/api/ipfs/upload/{id}', { params: { path: { id: copy.id } } }))
     changed()
   }
   const ipfs = storage?.ipfs
@@ -124,14 +152,24 @@ export function Storage({ asset, changed }: { asset: Asset; changed: () => void 
             </Action>
           )}
           {ipfs?.cid && (
-            <Action class="small red quiet" act={remove} done="The copy is removed." confirm="This server stops to offer the copy at once. What others have copied from it stays.">
+            <Action
+              class="small red quiet"
+              act={remove}
+              done="The copy is removed."
+              confirm="This server stops to offer the copy at once. What others have copied from it stays."
+            >
               Remove the copy
             </Action>
           )}
         </>
       }
     >
-      {!ipfs && <p class="hint">Not stored there. A copy of the source has an address that follows from its bytes, and can be read from any IPFS node.</p>}
+      {!ipfs && (
+        <p class="hint">
+          Not stored there. A copy of the source has an address that follows from its bytes, and can be read from any
+          IPFS node.
+        </p>
+      )}
       {working && (
         <p>
           <Badge tone="warn">being stored</Badge> <Progress value={status?.progress ?? 0} label="Copy to IPFS" />
@@ -165,7 +203,10 @@ export function Provenance({ asset }: { asset: Asset }) {
   if (!c2pa) {
     return asset.status.phase === 'ready' ? (
       <Card title="Provenance">
-        <p class="hint">Not signed. An asset is signed when it is made: tick “Sign it” when you upload it, or when you make a clip of it.</p>
+        <p class="hint">
+          Not signed. An asset is signed when it is made: tick “Sign it” when you upload it, or when you make a clip of
+          it.
+        </p>
       </Card>
     ) : null
   }
@@ -182,8 +223,9 @@ export function Provenance({ asset }: { asset: Asset }) {
         ]}
       />
       <p class="hint">
-        To verify it, open the <a href={`play/${asset.playbackId}`}>watch page</a> and click “Signed”, or give a downloaded MP4 file to any C2PA tool. Trust the{' '}
-        <a href={`${root}/api/c2pa/root.pem`}>root certificate</a> of this server first.
+        To verify it, open the <a href={`play/${asset.playbackId}`}>watch page</a> and click “Signed”, or give a
+        downloaded MP4 file to any C2PA tool. Trust the <a href={`${root}/api/c2pa/root.pem`}>root certificate</a> of
+        this server first.
       </p>
     </Card>
   )

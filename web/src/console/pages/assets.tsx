@@ -45,7 +45,8 @@ export default function Assets() {
     ...(kind ? { filters: JSON.stringify([{ id: 'sourceType', value: kind }]) } : {}),
   }
   const assets = useList<Asset>(
-    (cursor, limit, signal) => askPage(api.GET('/api/asset', { params: { query: { ...query, count: '1', cursor, limit } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/asset', { params: { query: { ...query, count: '1', cursor, limit } }, signal })),
     [search, phase, kind],
     { size: 24, follows: (e) => e.event.startsWith('asset.') },
   )
@@ -71,7 +72,12 @@ export default function Assets() {
         <Choice label="State" value={phase} options={phases} onValue={(value) => setQuery({ phase: value })} />
         <Choice label="Kind" value={kind} options={kinds} onValue={(value) => setQuery({ kind: value })} />
       </div>
-      {phase === 'deleting' && <p class="hint">Deleted assets can be restored until the server removes their files: after 7 days, unless its operator chose another time.</p>}
+      {phase === 'deleting' && (
+        <p class="hint">
+          Deleted assets can be restored until the server removes their files: after 7 days, unless its operator chose
+          another time.
+        </p>
+      )}
       <ShowList
         of={assets}
         empty={
@@ -85,7 +91,10 @@ export default function Assets() {
           ) : (
             <Card>
               <Empty title="No assets yet">
-                <p>Drop video or audio files anywhere on this page, or choose them. weir makes renditions that play everywhere, and a link to share.</p>
+                <p>
+                  Drop video or audio files anywhere on this page, or choose them. weir makes renditions that play
+                  everywhere, and a link to share.
+                </p>
                 <div class="actions center">
                   <button type="button" onClick={() => make('files')}>
                     Choose files

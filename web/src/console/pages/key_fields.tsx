@@ -25,7 +25,9 @@ export function choicesOf({ name, access }: { name: string; access?: Access }): 
     kind: access?.rules ? 'rules' : access?.cors ? 'page' : 'server',
     origins: access?.cors?.allowedOrigins?.join(' ') ?? '',
     full: access?.cors?.fullAccess ?? false,
-    rules: (access?.rules ?? []).flatMap(({ methods, resources }) => resources.map((path) => `${methods?.join(',') ?? '*'} ${path}`)).join('\n'),
+    rules: (access?.rules ?? [])
+      .flatMap(({ methods, resources }) => resources.map((path) => `${methods?.join(',') ?? '*'} ${path}`))
+      .join('\n'),
   }
 }
 
@@ -45,7 +47,10 @@ function parseRules(text: string): Rule[] {
     .filter(Boolean)
     .map((line) => {
       const [first, path, more] = line.split(/\s+/)
-      if (!first || !path || more) throw new Error(`“${line}” is no rule. Write the methods, a space, and a path, for example: get,patch stream/:id`)
+      if (!first || !path || more)
+        throw new Error(
+          `“${line}” is no rule. Write the methods, a space, and a path, for example: get,patch stream/:id`,
+        )
       const methods = first.toLowerCase().split(',') as Method[]
       return { resources: [path.replace(/^\/?(api\/)?/, '')], methods }
     })
@@ -62,7 +67,14 @@ export function KeyFields({ of, change }: { of: Choices; change: (to: Choices) =
   const set = (some: Partial<Choices>) => change({ ...of, ...some })
   return (
     <>
-      <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus hint="What uses it, for example: web shop" />
+      <TextField
+        label="Name"
+        value={of.name}
+        onValue={(name) => set({ name })}
+        required
+        autoFocus
+        hint="What uses it, for example: web shop"
+      />
       <SelectField
         label="Used from"
         value={of.kind}
@@ -74,9 +86,21 @@ export function KeyFields({ of, change }: { of: Choices; change: (to: Choices) =
         ]}
       />
       {of.kind === 'rules' && (
-        <Field label="Allowed calls" hint="One a line: methods, a space, a path below /api. A path may have :id and a * at the end; * is every method.">
+        <Field
+          label="Allowed calls"
+          hint="One a line: methods, a space, a path below /api. A path may have :id and a * at the end; * is every method."
+        >
           {(id, hintID) => (
-            <textarea id={id} aria-describedby={hintID} rows={4} required spellcheck={false} placeholder={'get stream/:id\nget,post asset*'} value={of.rules} onInput={(e) => set({ rules: e.currentTarget.value })} />
+            <textarea
+              id={id}
+              aria-describedby={hintID}
+              rows={4}
+              required
+              spellcheck={false}
+              placeholder={'get stream/:id\nget,post asset*'}
+              value={of.rules}
+              onInput={(e) => set({ rules: e.currentTarget.value })}
+            />
           )}
         </Field>
       )}
@@ -87,11 +111,20 @@ export function KeyFields({ of, change }: { of: Choices; change: (to: Choices) =
           onValue={(origins) => set({ origins })}
           required={of.kind === 'page'}
           placeholder="https://shop.example.com"
-          hint={of.kind === 'page' ? 'Separated by spaces; * is any.' : 'Only if web pages use it. Separated by spaces; * is any.'}
+          hint={
+            of.kind === 'page'
+              ? 'Separated by spaces; * is any.'
+              : 'Only if web pages use it. Separated by spaces; * is any.'
+          }
         />
       )}
       {of.kind === 'page' && (
-        <Check label="Every call" hint="Also those that list and delete. Whoever sees the page can take the key and do the same." checked={of.full} onChecked={(full) => set({ full })} />
+        <Check
+          label="Every call"
+          hint="Also those that list and delete. Whoever sees the page can take the key and do the same."
+          checked={of.full}
+          onChecked={(full) => set({ full })}
+        />
       )}
     </>
   )

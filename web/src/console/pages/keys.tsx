@@ -16,7 +16,13 @@ type Key = Schemas['ApiTokenInList']
 
 export default function Keys() {
   const keys = useList<Key>(
-    (cursor, limit, signal) => askPage(api.GET('/api/api-token', { params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/api-token', {
+          params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } },
+          signal,
+        }),
+      ),
     [],
     { every: 15 },
   )
@@ -29,7 +35,9 @@ export default function Keys() {
   )
   return (
     <Page title="Keys" actions={create} calls={[{ method: 'GET', path: '/api/api-token?limit=25', login: true }]}>
-      <p class="lead">A key lets a program use the API. weir stores only a hash of it: a key is shown once, when it is made.</p>
+      <p class="lead">
+        A key lets a program use the API. weir stores only a hash of it: a key is shown once, when it is made.
+      </p>
       <Card>
         <ShowList
           of={keys}
@@ -87,7 +95,13 @@ function KeyTable({ keys, reload, change }: { keys: Key[]; reload: () => void; c
           <button type="button" class="small quiet" onClick={() => change(key)} aria-label={`Change ${key.name}`}>
             Change
           </button>
-          <Action class="small red quiet" act={() => revoke(key.id)} done="The key is revoked." confirm={`Programs that use the key “${key.name}” stop working at once.`} label={`Revoke ${key.name}`}>
+          <Action
+            class="small red quiet"
+            act={() => revoke(key.id)}
+            done="The key is revoked."
+            confirm={`Programs that use the key “${key.name}” stop working at once.`}
+            label={`Revoke ${key.name}`}
+          >
             Revoke
           </Action>
         </>
@@ -132,7 +146,12 @@ function NewKey({ close }: { close: () => void }) {
 function ChangeKey({ of, close }: { of: Key; close: () => void }) {
   const [choices, setChoices] = useState(choicesOf(of))
   const submit = async () => {
-    await ask(api.PATCH('/api/api-token/{id}', { params: { path: { id: of.id } }, body: { name: choices.name, access: accessOf(choices) ?? null } }))
+    await ask(
+      api.PATCH('/api/api-token/{id}', {
+        params: { path: { id: of.id } },
+        body: { name: choices.name, access: accessOf(choices) ?? null },
+      }),
+    )
     close()
   }
   return (

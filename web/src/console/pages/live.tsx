@@ -9,7 +9,15 @@ import { Card, Facts, Page } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
 import { toast } from '../../ui/toast'
 import { Badge } from '../../ui/values'
-import { useBroadcast, useLeaveWarning, useMedia, useWakeLock, type Broadcast, type Media, type Phase } from '../broadcast'
+import {
+  useBroadcast,
+  useLeaveWarning,
+  useMedia,
+  useWakeLock,
+  type Broadcast,
+  type Media,
+  type Phase,
+} from '../broadcast'
 import type { Stream } from '../stream'
 import { Screen } from './stream_watch'
 
@@ -24,7 +32,17 @@ export default function LivePage({ id }: { id: string }) {
       back={{ href: 'streams/' + id, label: stream.data?.name || 'Stream' }}
       calls={[{ method: 'GET', path: `/api/stream/${id}` }]}
     >
-      <Show of={stream}>{(data) => (insecure() ? <Insecure id={id} /> : data.suspended ? <Suspended id={id} /> : <Studio key={id} stream={data} reload={stream.reload} />)}</Show>
+      <Show of={stream}>
+        {(data) =>
+          insecure() ? (
+            <Insecure id={id} />
+          ) : data.suspended ? (
+            <Suspended id={id} />
+          ) : (
+            <Studio key={id} stream={data} reload={stream.reload} />
+          )
+        }
+      </Show>
     </Page>
   )
 }
@@ -32,7 +50,10 @@ export default function LivePage({ id }: { id: string }) {
 const Insecure = ({ id }: { id: string }) => (
   <Card>
     <Empty title="Browsers need HTTPS for this">
-      <p>A browser gives camera, microphone and screen only to pages that came over HTTPS or from localhost. Open the console at an https address, or send with OBS or ffmpeg.</p>
+      <p>
+        A browser gives camera, microphone and screen only to pages that came over HTTPS or from localhost. Open the
+        console at an https address, or send with OBS or ffmpeg.
+      </p>
       <a class="button" href={'streams/' + id}>
         Send with OBS or ffmpeg
       </a>
@@ -78,7 +99,11 @@ function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
         </Card>
         {sends && stream.isActive && (
           <Card title="What viewers see" actions={<Toggle on={watching} set={watch} />}>
-            {watching ? <Screen stream={stream} /> : <p class="hint">It is shown about a second later than the preview.</p>}
+            {watching ? (
+              <Screen stream={stream} />
+            ) : (
+              <p class="hint">It is shown about a second later than the preview.</p>
+            )}
           </Card>
         )}
       </div>
@@ -114,7 +139,11 @@ const words: Record<Phase, string> = {
 function State({ phase, onAir }: { phase: Phase; onAir: boolean }) {
   return (
     <p class="state-line" role="status">
-      {phase === 'on' && onAir ? <Badge tone="live">on air</Badge> : <Badge tone={phase === 'off' ? 'soft' : 'warn'}>{phase === 'off' ? 'off' : 'connecting'}</Badge>}
+      {phase === 'on' && onAir ? (
+        <Badge tone="live">on air</Badge>
+      ) : (
+        <Badge tone={phase === 'off' ? 'soft' : 'warn'}>{phase === 'off' ? 'off' : 'connecting'}</Badge>
+      )}
       <span>{phase === 'on' && !onAir ? 'Connected; the first frames are on their way.' : words[phase]}</span>
     </p>
   )
@@ -122,8 +151,9 @@ function State({ phase, onAir }: { phase: Phase; onAir: boolean }) {
 
 function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; broadcast: Broadcast }) {
   const [muted, setMuted] = useState(false)
-  const audio = media.stream?.getAudioTracks() ?? []
-  useEffect(() => audio.forEach((track) => (track.enabled = !muted)), [muted, media.stream])
+  useEffect(() => {
+    for (const track of media.stream?.getAudioTracks() ?? []) track.enabled = !muted
+  }, [muted, media.stream])
   const sends = broadcast.phase !== 'off'
   return (
     <div class="actions">
@@ -149,15 +179,31 @@ function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; 
       <a href={`play/${stream.playbackId}`} target="_blank" rel="noopener">
         Open the watch page
       </a>
-      {!sends && stream.isActive && <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>}
+      {!sends && stream.isActive && (
+        <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>
+      )}
     </div>
   )
 }
 
-function Choices({ stream, media, broadcast, reload }: { stream: Stream; media: Media; broadcast: Broadcast; reload: () => void }) {
+function Choices({
+  stream,
+  media,
+  broadcast,
+  reload,
+}: {
+  stream: Stream
+  media: Media
+  broadcast: Broadcast
+  reload: () => void
+}) {
   const { choice, devices, choose } = media
   const name = (device: MediaDeviceInfo, i: number) => device.label || `number ${i + 1}`
-  const inUse = (kind: 'video' | 'audio') => media.stream?.getTracks().find((track) => track.kind === kind)?.getSettings().deviceId ?? ''
+  const inUse = (kind: 'video' | 'audio') =>
+    media.stream
+      ?.getTracks()
+      .find((track) => track.kind === kind)
+      ?.getSettings().deviceId ?? ''
   const audio = choice.microphone || inUse('audio')
   const record = async (record: boolean) => {
     try {
@@ -179,17 +225,31 @@ function Choices({ stream, media, broadcast, reload }: { stream: Stream; media: 
         ]}
       />
       {choice.source === 'camera' && devices.cameras.length > 0 && (
-        <SelectField label="Camera" value={choice.camera || inUse('video')} onValue={(camera) => choose({ camera })} options={devices.cameras.map((d, i) => [d.deviceId, name(d, i)] as const)} />
+        <SelectField
+          label="Camera"
+          value={choice.camera || inUse('video')}
+          onValue={(camera) => choose({ camera })}
+          options={devices.cameras.map((d, i) => [d.deviceId, name(d, i)] as const)}
+        />
       )}
       <SelectField
         label="Microphone"
         value={devices.microphones.some((d) => d.deviceId === audio) ? audio : noMicrophone}
         onValue={(microphone) => choose({ microphone })}
-        hint={choice.source === 'screen' ? 'Without a microphone, the sound of the screen is sent if you shared it.' : undefined}
+        hint={
+          choice.source === 'screen'
+            ? 'Without a microphone, the sound of the screen is sent if you shared it.'
+            : undefined
+        }
         options={[...devices.microphones.map((d, i) => [d.deviceId, name(d, i)] as const), [noMicrophone, 'none']]}
       />
       {broadcast.phase === 'off' && !stream.isActive && (
-        <Check label="Record this broadcast" hint="It becomes an asset when it has ended." checked={stream.record} onChecked={record} />
+        <Check
+          label="Record this broadcast"
+          hint="It becomes an asset when it has ended."
+          checked={stream.record}
+          onChecked={record}
+        />
       )}
     </Card>
   )
@@ -197,7 +257,11 @@ function Choices({ stream, media, broadcast, reload }: { stream: Stream; media: 
 
 function Figures({ stream, broadcast }: { stream: Stream; broadcast: Broadcast }) {
   const playbackId = stream.playbackId
-  const viewers = useLoad(() => ask(api.GET('/api/data/views/now', { params: { query: { playbackId } } })), [playbackId], { every: 5 })
+  const viewers = useLoad(
+    () => ask(api.GET('/api/data/views/now', { params: { query: { playbackId } } })),
+    [playbackId],
+    { every: 5 },
+  )
   const now = broadcast.sending
   return (
     <Card title="The connection">
@@ -205,7 +269,10 @@ function Figures({ stream, broadcast }: { stream: Stream; broadcast: Broadcast }
         of={[
           ['Viewers', plural(viewers.data?.[0]?.viewCount ?? 0, 'viewer')],
           ['Bitrate', now ? bitrate(now.bitrate) : '–'],
-          ['Picture', now && now.width > 0 ? `${now.width} × ${now.height}, ${Math.round(now.fps)} frames a second` : '–'],
+          [
+            'Picture',
+            now && now.width > 0 ? `${now.width} × ${now.height}, ${Math.round(now.fps)} frames a second` : '–',
+          ],
           ['Round trip', now?.roundTrip === undefined ? '–' : `${Math.round(now.roundTrip * 1000)} ms`],
           ['Lost packets', now?.lost === undefined ? '–' : `${(now.lost * 100).toFixed(1)} %`],
         ]}

@@ -16,7 +16,8 @@ function Nodes() {
   return (
     <Page title="Nodes" calls={[{ method: 'GET', path: '/api/node', login: true }]}>
       <p class="lead">
-        The machines that run weir with the same database. One that was silent for 12 seconds leaves the list; the others take over its work. <a href="docs/nodes">Many machines</a>
+        The machines that run weir with the same database. One that was silent for 12 seconds leaves the list; the
+        others take over its work. <a href="docs/nodes">Many machines</a>
       </p>
       <Show
         of={nodes}
@@ -44,7 +45,9 @@ function NodeCard({ node }: { node: Node }) {
   const tight = node.diskFree !== undefined && node.diskKeep !== undefined && node.diskFree < node.diskKeep
   return (
     <Card title={node.id} actions={node.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">silent</Badge>}>
-      {tight && <p class="warning">{`Its disk is almost full: it takes no new media until ${bytes(node.diskKeep!)} are free.`}</p>}
+      {tight && (
+        <p class="warning">{`Its disk is almost full: it takes no new media until ${bytes(node.diskKeep!)} are free.`}</p>
+      )}
       <Facts
         of={[
           ['Version', node.version],

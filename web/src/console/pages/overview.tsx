@@ -15,10 +15,21 @@ type Quota = Schemas['UserQuota']
 const shown = 6
 
 export default function Overview() {
-  const quota = useLoad(() => ask(api.GET('/api/user/quota')), [], { follows: (event) => event.event.startsWith('asset.'), every: 30 })
+  const quota = useLoad(() => ask(api.GET('/api/user/quota')), [], {
+    follows: (event) => event.event.startsWith('asset.'),
+    every: 30,
+  })
   const filters = JSON.stringify([{ id: 'isActive', value: true }])
-  const onAir = useLoad((signal) => askPage(api.GET('/api/stream', { params: { query: { filters, limit: shown, count: 'true' } }, signal })), [], { follows: onStreams, every: 15 })
-  const tasks = useLoad((signal) => ask(api.GET('/api/task', { params: { query: { limit: 50 } }, signal })), [], { follows: (event) => event.event.startsWith('task.'), every: 15 })
+  const onAir = useLoad(
+    (signal) =>
+      askPage(api.GET('/api/stream', { params: { query: { filters, limit: shown, count: 'true' } }, signal })),
+    [],
+    { follows: onStreams, every: 15 },
+  )
+  const tasks = useLoad((signal) => ask(api.GET('/api/task', { params: { query: { limit: 50 } }, signal })), [], {
+    follows: (event) => event.event.startsWith('task.'),
+    every: 15,
+  })
   const working = (tasks.data ?? []).filter((task) => ['pending', 'waiting', 'running'].includes(task.status.phase))
   const fresh = quota.data !== undefined && quota.data.streams.used === 0 && quota.data.assets.used === 0
   return (
@@ -32,7 +43,11 @@ export default function Overview() {
       ]}
     >
       {fresh && <FirstSteps />}
-      <Numbers quota={quota.data} onAir={onAir.data && (onAir.data.total ?? onAir.data.items.length)} working={tasks.data && working.length} />
+      <Numbers
+        quota={quota.data}
+        onAir={onAir.data && (onAir.data.total ?? onAir.data.items.length)}
+        working={tasks.data && working.length}
+      />
       <Wrong quota={quota.data} tasks={tasks.data} />
       {!fresh && (
         <Card title="On air" actions={<a href="streams">All streams</a>}>
@@ -67,7 +82,10 @@ function FirstSteps() {
           <p>
             Whatever you see here, a program can do. Make a <a href="keys">key</a> and try it:
           </p>
-          <Code text={`curl -H "Authorization: Bearer $WEIR_API_KEY" \\\n  ${root}/api/stream`} label="List the streams" />
+          <Code
+            text={`curl -H "Authorization: Bearer $WEIR_API_KEY" \\\n  ${root}/api/stream`}
+            label="List the streams"
+          />
           <a class="button quiet" href="keys">
             Make a key
           </a>
@@ -157,7 +175,9 @@ function Working({ tasks }: { tasks: Task[] }) {
           <span class="hint">{task.status.phase === 'running' ? task.status.step : 'waits for its turn'}</span>
           <span class="grow" />
           {task.status.eta !== undefined && <span class="hint">done {ago(task.status.eta)}</span>}
-          {task.status.phase === 'running' && <Progress value={task.status.progress ?? 0} label={`Progress: ${kinds[task.type]}`} />}
+          {task.status.phase === 'running' && (
+            <Progress value={task.status.progress ?? 0} label={`Progress: ${kinds[task.type]}`} />
+          )}
         </li>
       ))}
       {tasks.length > shown && <li class="hint">and {plural(tasks.length - shown, 'more task')}</li>}
@@ -174,21 +194,51 @@ function Wrong({ quota, tasks }: { quota?: Quota; tasks?: Task[] }) {
     { id: 'isActive', value: true },
     { id: 'isHealthy', value: false },
   ])
-  const streams = useLoad((signal) => ask(api.GET('/api/stream', { params: { query: { filters, limit: shown } }, signal })), [], { follows: onStreams, every: 10 })
-  const webhooks = useLoad((signal) => ask(api.GET('/api/webhook', { params: { query: { limit: 100 } }, signal })), [], { every: 30 })
-  if (!quota || !tasks || !(streams.data || streams.error) || !(webhooks.data || webhooks.error)) return <Loading what="Looking for problems" />
+  const streams = useLoad(
+    (signal) => ask(api.GET('/api/stream', { params: { query: { filters, limit: shown } }, signal })),
+    [],
+    { follows: onStreams, every: 10 },
+  )
+  const webhooks = useLoad(
+    (signal) => ask(api.GET('/api/webhook', { params: { query: { limit: 100 } }, signal })),
+    [],
+    { every: 30 },
+  )
+  if (!quota || !tasks || !(streams.data || streams.error) || !(webhooks.data || webhooks.error))
+    return <Loading what="Looking for problems" />
   const failed = tasks.filter((task) => task.status.phase === 'failed' && task.status.updatedAt > Date.now() - day)
   const paused = (webhooks.data ?? []).filter((webhook) => webhook.status?.paused)
-  const full = (Object.entries(quota) as [keyof Quota, Quota[keyof Quota]][]).filter(([, { used, limit }]) => limit !== undefined && limit > 0 && used >= limit * nearlyFull)
+  const full = (Object.entries(quota) as [keyof Quota, Quota[keyof Quota]][]).filter(
+    ([, { used, limit }]) => limit !== undefined && limit > 0 && used >= limit * nearlyFull,
+  )
   const rows: [string, string, string, ComponentChildren][] = [
-    ...(streams.data ?? []).map((s): [string, string, string, ComponentChildren] => ['s' + s.id, `streams/${s.id}?tab=health`, s.name || 'A stream', s.issues?.[0] ?? 'is not healthy']),
-    ...failed.slice(0, shown).map((t): [string, string, string, ComponentChildren] => ['t' + t.id, `tasks/${t.id}`, `${kinds[t.type]} failed`, t.status.errorMessage ?? 'Open it to see why']),
-    ...paused.map((w): [string, string, string, ComponentChildren] => ['w' + w.id, `webhooks/${w.id}`, `The webhook ${w.name} is paused`, `${w.status!.paused!.reason}. Repair the receiver, then save the webhook.`]),
+    ...(streams.data ?? []).map((s): [string, string, string, ComponentChildren] => [
+      's' + s.id,
+      `streams/${s.id}?tab=health`,
+      s.name || 'A stream',
+      s.issues?.[0] ?? 'is not healthy',
+    ]),
+    ...failed
+      .slice(0, shown)
+      .map((t): [string, string, string, ComponentChildren] => [
+        't' + t.id,
+        `tasks/${t.id}`,
+        `${kinds[t.type]} failed`,
+        t.status.errorMessage ?? 'Open it to see why',
+      ]),
+    ...paused.map((w): [string, string, string, ComponentChildren] => [
+      'w' + w.id,
+      `webhooks/${w.id}`,
+      `The webhook ${w.name} is paused`,
+      `${w.status!.paused!.reason}. Repair the receiver, then save the webhook.`,
+    ]),
     ...full.map(([name, { used, limit }]): [string, string, string, ComponentChildren] => [
       'q' + name,
       'usage',
       `The quota of ${quotaNames[name]} is nearly used up`,
-      name === 'storage' ? `${bytes(used)} of ${bytes(limit!)}. Delete assets, or ask the administrator for more.` : `${count(used)} of ${count(limit!)}. Delete some, or ask the administrator for more.`,
+      name === 'storage'
+        ? `${bytes(used)} of ${bytes(limit!)}. Delete assets, or ask the administrator for more.`
+        : `${count(used)} of ${count(limit!)}. Delete some, or ask the administrator for more.`,
     ]),
   ]
   if (rows.length === 0) return null

@@ -22,7 +22,13 @@ function QueuePage() {
   const [user, setUser] = useQuery('user')
   const queue = useLoad((signal) => ask(api.GET('/api/queue', { signal })), [], { every: 5 })
   const tasks = useList<Task>(
-    (cursor, limit, signal) => askPage(api.GET('/api/queue/task', { params: { query: { cursor, limit, count: 'true', ...(user && { userId: user }) } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/queue/task', {
+          params: { query: { cursor, limit, count: 'true', ...(user && { userId: user }) } },
+          signal,
+        }),
+      ),
     [user],
     { every: 5 },
   )
@@ -110,7 +116,12 @@ const Groups = ({ queue, chosen, choose }: { queue: Queue; chosen: string; choos
         {
           label: 'Account',
           cell: (group) => (
-            <button type="button" class="link" aria-pressed={group.userId === chosen} onClick={() => choose(group.userId)}>
+            <button
+              type="button"
+              class="link"
+              aria-pressed={group.userId === chosen}
+              onClick={() => choose(group.userId)}
+            >
               {group.email || group.userId}
             </button>
           ),
@@ -159,7 +170,11 @@ const TaskState = ({ task }: { task: Task }) => (
 
 const TaskProgress = ({ task }: { task: Task }) => (
   <div>
-    {task.progress !== undefined ? <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} /> : '–'}
+    {task.progress !== undefined ? (
+      <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} />
+    ) : (
+      '–'
+    )}
     {task.step && <span class="hint"> {task.step}</span>}
     {task.eta !== undefined && (
       <span class="hint">

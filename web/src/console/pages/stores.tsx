@@ -12,7 +12,11 @@ import { Ago, Badge } from '../../ui/values'
 type Store = Schemas['ObjectStoreInList']
 
 export default function Stores() {
-  const stores = useList<Store>((cursor, limit, signal) => askPage(api.GET('/api/object-store', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [])
+  const stores = useList<Store>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/object-store', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })),
+    [],
+  )
   const [editing, edit] = useState<Store | 'new'>()
   return (
     <Page
@@ -24,14 +28,18 @@ export default function Stores() {
       }
       calls={[{ method: 'GET', path: '/api/object-store?limit=25' }]}
     >
-      <p class="lead">An object store is a bucket of yours. Choose it when you upload an asset, or for the recordings of a stream, and what viewers play is kept there too.</p>
+      <p class="lead">
+        An object store is a bucket of yours. Choose it when you upload an asset, or for the recordings of a stream, and
+        what viewers play is kept there too.
+      </p>
       <Card>
         <ShowList
           of={stores}
           empty={
             <Empty title="No object stores yet">
               <p>
-                Add a bucket of any S3-compatible service. To write renditions of one file into a bucket, you need none: <a href="tasks/new">transcode to a bucket</a>.
+                Add a bucket of any S3-compatible service. To write renditions of one file into a bucket, you need none:{' '}
+                <a href="tasks/new">transcode to a bucket</a>.
               </p>
               <button type="button" onClick={() => edit('new')}>
                 New object store
@@ -45,7 +53,12 @@ export default function Stores() {
               columns={[
                 { label: 'Name', cell: (store) => store.name || store.id },
                 { label: 'Public address', cell: (store) => store.publicUrl || '–' },
-                { label: 'State', cell: ({ disabled }) => <Badge tone={disabled ? 'soft' : 'good'}>{disabled ? 'disabled' : 'in use'}</Badge> },
+                {
+                  label: 'State',
+                  cell: ({ disabled }) => (
+                    <Badge tone={disabled ? 'soft' : 'good'}>{disabled ? 'disabled' : 'in use'}</Badge>
+                  ),
+                },
                 { label: 'Created', cell: (store) => <Ago at={store.createdAt} /> },
               ]}
               actions={(store) => <StoreActions store={store} edit={() => edit(store)} reload={stores.reload} />}
@@ -82,10 +95,21 @@ function StoreActions({ store, edit, reload }: { store: Store; edit: () => void;
       <button type="button" class="small quiet" aria-label={`Edit ${name}`} onClick={edit}>
         Edit
       </button>
-      <Action class="small quiet" label={`${store.disabled ? 'Enable' : 'Disable'} ${name}`} act={() => setDisabled(!store.disabled)} done={store.disabled ? 'The object store can be used.' : 'Nothing new is kept there.'}>
+      <Action
+        class="small quiet"
+        label={`${store.disabled ? 'Enable' : 'Disable'} ${name}`}
+        act={() => setDisabled(!store.disabled)}
+        done={store.disabled ? 'The object store can be used.' : 'Nothing new is kept there.'}
+      >
         {store.disabled ? 'Enable' : 'Disable'}
       </Action>
-      <Action class="small red quiet" label={`Delete ${name}`} act={remove} done="The object store is deleted." confirm={`weir forgets “${name}” and its credentials. The bucket and what is in it stay.`}>
+      <Action
+        class="small red quiet"
+        label={`Delete ${name}`}
+        act={remove}
+        done="The object store is deleted."
+        confirm={`weir forgets “${name}” and its credentials. The bucket and what is in it stay.`}
+      >
         Delete
       </Action>
     </>
@@ -107,7 +131,10 @@ function EditStore({ store, close }: { store?: Store; close: () => void }) {
   const [key, setKey] = useState('')
   const [secret, setSecret] = useState('')
   const urlOf = () => {
-    const [scheme, host] = kind === 'aws' ? ['s3', region] : ['s3+' + (endpoint.split('://')[0] ?? 'https'), (endpoint.split('://')[1] ?? '').replace(/\/+$/, '')]
+    const [scheme, host] =
+      kind === 'aws'
+        ? ['s3', region]
+        : ['s3+' + (endpoint.split('://')[0] ?? 'https'), (endpoint.split('://')[1] ?? '').replace(/\/+$/, '')]
     return `${scheme}://${encodeURIComponent(key)}:${encodeURIComponent(secret)}@${host}/${bucket}`
   }
   const submit = async () => {
@@ -124,7 +151,14 @@ function EditStore({ store, close }: { store?: Store; close: () => void }) {
     <Dialog title={store ? 'Edit the object store' : 'New object store'} close={close}>
       <Form submit={submit} label={store ? 'Save' : 'Add the object store'} cancel={close}>
         <TextField label="Name" value={name} onValue={setName} required autoFocus />
-        {store && <Check label="Change the bucket or the credentials" hint="They are not shown, so all of them are needed again." checked={renew} onChecked={setRenew} />}
+        {store && (
+          <Check
+            label="Change the bucket or the credentials"
+            hint="They are not shown, so all of them are needed again."
+            checked={renew}
+            onChecked={setRenew}
+          />
+        )}
         {renew && (
           <>
             <SelectField
@@ -139,14 +173,43 @@ function EditStore({ store, close }: { store?: Store; close: () => void }) {
             {kind === 'aws' ? (
               <TextField label="Region" value={region} onValue={setRegion} required placeholder="eu-west-1" />
             ) : (
-              <TextField label="Endpoint" type="url" value={endpoint} onValue={setEndpoint} required placeholder="https://s3.example.com" pattern="https?://.+" />
+              <TextField
+                label="Endpoint"
+                type="url"
+                value={endpoint}
+                onValue={setEndpoint}
+                required
+                placeholder="https://s3.example.com"
+                pattern="https?://.+"
+              />
             )}
-            <TextField label="Bucket" value={bucket} onValue={setBucket} required hint="With a folder, if you like: bucket/folder" />
+            <TextField
+              label="Bucket"
+              value={bucket}
+              onValue={setBucket}
+              required
+              hint="With a folder, if you like: bucket/folder"
+            />
             <TextField label="Access key" value={key} onValue={setKey} required autoComplete="off" />
-            <TextField label="Secret key" type="password" value={secret} onValue={setSecret} required autoComplete="new-password" hint="Stored encrypted, and never shown again." />
+            <TextField
+              label="Secret key"
+              type="password"
+              value={secret}
+              onValue={setSecret}
+              required
+              autoComplete="new-password"
+              hint="Stored encrypted, and never shown again."
+            />
           </>
         )}
-        <TextField label="Public address" type="url" value={publicUrl} onValue={setPublicUrl} placeholder="https://cdn.example.com/videos" hint="Where viewers can read the bucket. Without one, weir plays its own copy." />
+        <TextField
+          label="Public address"
+          type="url"
+          value={publicUrl}
+          onValue={setPublicUrl}
+          placeholder="https://cdn.example.com/videos"
+          hint="Where viewers can read the bucket. Without one, weir plays its own copy."
+        />
       </Form>
     </Dialog>
   )

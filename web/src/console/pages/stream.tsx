@@ -55,7 +55,12 @@ function OneStream({ id }: { id: string }) {
             <State stream={data} />
             <nav class="tabs" aria-label="Parts of the stream">
               {tabs.map(([name, label]) => (
-                <a key={name} class="tab button" href={`streams/${id}${name === 'watch' ? '' : '?tab=' + name}`} aria-current={tab === name ? 'page' : undefined}>
+                <a
+                  key={name}
+                  class="tab button"
+                  href={`streams/${id}${name === 'watch' ? '' : '?tab=' + name}`}
+                  aria-current={tab === name ? 'page' : undefined}
+                >
                   {label}
                 </a>
               ))}
@@ -99,7 +104,9 @@ function useEvents(stream?: Stream): WeirEvent[] {
 
 function State({ stream }: { stream: Stream }) {
   const playbackId = stream.playbackId
-  const now = useLoad(() => ask(api.GET('/api/data/views/now', { params: { query: { playbackId } } })), [playbackId], { every: 10 })
+  const now = useLoad(() => ask(api.GET('/api/data/views/now', { params: { query: { playbackId } } })), [playbackId], {
+    every: 10,
+  })
   return (
     <p class="state-line" role="status">
       <StreamState stream={stream} />
@@ -145,7 +152,12 @@ function Actions({ stream, reload, edit }: { stream: Stream; reload: () => void;
         Edit
       </button>
       {stream.isActive && (
-        <Action class="quiet" act={terminate} done="The broadcast has ended." confirm="The broadcast ends and the encoder is disconnected. It may connect again.">
+        <Action
+          class="quiet"
+          act={terminate}
+          done="The broadcast has ended."
+          confirm="The broadcast ends and the encoder is disconnected. It may connect again."
+        >
           Terminate
         </Action>
       )}
@@ -154,11 +166,21 @@ function Actions({ stream, reload, edit }: { stream: Stream; reload: () => void;
           Resume
         </Action>
       ) : (
-        <Action class="quiet" act={() => suspend(true)} done="The stream is suspended." confirm="Nobody can send to the stream or watch it until you resume it. A broadcast that runs ends now.">
+        <Action
+          class="quiet"
+          act={() => suspend(true)}
+          done="The stream is suspended."
+          confirm="Nobody can send to the stream or watch it until you resume it. A broadcast that runs ends now."
+        >
           Suspend
         </Action>
       )}
-      <Action class="red quiet" act={remove} done="The stream is deleted." confirm={`The stream “${stream.name}” is deleted and its key stops working. Recordings and clips stay.`}>
+      <Action
+        class="red quiet"
+        act={remove}
+        done="The stream is deleted."
+        confirm={`The stream “${stream.name}” is deleted and its key stops working. Recordings and clips stay.`}
+      >
         Delete
       </Action>
     </>
@@ -175,8 +197,14 @@ function Edit({ stream, close }: { stream: Stream; close: () => void }) {
     <Dialog title="Edit the stream" close={close} wide>
       <Form submit={submit} label="Save" cancel={close}>
         <StreamFields of={choices} onChange={setChoices} onAir={stream.isActive} />
-        {stream.pull && <p class="hint">weir pulls it from a URL, which can’t be changed. For another source, create another stream.</p>}
-        {stream.isActive && <p class="hint">It is on air. Recording and renditions can be changed when the broadcast has ended.</p>}
+        {stream.pull && (
+          <p class="hint">
+            weir pulls it from a URL, which can’t be changed. For another source, create another stream.
+          </p>
+        )}
+        {stream.isActive && (
+          <p class="hint">It is on air. Recording and renditions can be changed when the broadcast has ended.</p>
+        )}
       </Form>
     </Dialog>
   )

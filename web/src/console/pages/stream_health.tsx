@@ -32,7 +32,13 @@ export function Health({ stream }: { stream: Stream }) {
           <Card title="What the encoder sends">
             <div class="tabs" role="group" aria-label="Time span">
               {spans.map(([value, label]) => (
-                <button key={value} type="button" class="tab" aria-pressed={minutes === value} onClick={() => setMinutes(value)}>
+                <button
+                  key={value}
+                  type="button"
+                  class="tab"
+                  aria-pressed={minutes === value}
+                  onClick={() => setMinutes(value)}
+                >
                   {label}
                 </button>
               ))}
@@ -88,23 +94,68 @@ function Charts({ samples }: { samples: Sample[] }) {
     times.push(sample.time)
     shown.push(sample)
   })
-  const line = (label: string, value: (s: Sample) => number | null) => [{ label, values: shown.map((s) => s && value(s)) }]
+  const line = (label: string, value: (s: Sample) => number | null) => [
+    { label, values: shown.map((s) => s && value(s)) },
+  ]
   const sum = (value: (s: Sample) => number) => samples.reduce((total, s) => total + value(s), 0)
   return (
     <>
       <div class="charts">
         <Chart title="Bitrate" times={times} series={line('bitrate', (s) => s.bitrate)} format={bitrate} />
-        <Chart title="Frames a second" times={times} series={line('frames', (s) => s.fps)} format={(v) => String(Math.round(v * 10) / 10)} />
-        <Chart title="Time between key frames" times={times} series={line('interval', (s) => s.keyFrameInterval || null)} format={seconds} />
-        <Chart title="Audio ahead of video (drift)" times={times} series={line('drift', (s) => s.drift)} format={seconds} />
-        <Chart title="Slowest rendition behind the source" times={times} series={line('lag', (s) => s.rungLag)} format={seconds} />
-        <Chart title="Seconds of media in each second" times={times} series={line('pace', (s) => s.pace)} format={(v) => String(Math.round(v * 100) / 100)} />
+        <Chart
+          title="Frames a second"
+          times={times}
+          series={line('frames', (s) => s.fps)}
+          format={(v) => String(Math.round(v * 10) / 10)}
+        />
+        <Chart
+          title="Time between key frames"
+          times={times}
+          series={line('interval', (s) => s.keyFrameInterval || null)}
+          format={seconds}
+        />
+        <Chart
+          title="Audio ahead of video (drift)"
+          times={times}
+          series={line('drift', (s) => s.drift)}
+          format={seconds}
+        />
+        <Chart
+          title="Slowest rendition behind the source"
+          times={times}
+          series={line('lag', (s) => s.rungLag)}
+          format={seconds}
+        />
+        <Chart
+          title="Seconds of media in each second"
+          times={times}
+          series={line('pace', (s) => s.pace)}
+          format={(v) => String(Math.round(v * 100) / 100)}
+        />
       </div>
       <Facts
         of={[
-          ['Holes', `${plural(sum((s) => s.gaps), 'hole')} of more than a second`],
-          ['Clock', plural(sum((s) => s.jumps), 'jump') + ' of the encoder’s clock'],
-          ['Lost frames', plural(sum((s) => s.lostFrames), 'frame') + ' that renditions, targets or viewers over WebRTC were too slow for'],
+          [
+            'Holes',
+            `${plural(
+              sum((s) => s.gaps),
+              'hole',
+            )} of more than a second`,
+          ],
+          [
+            'Clock',
+            plural(
+              sum((s) => s.jumps),
+              'jump',
+            ) + ' of the encoder’s clock',
+          ],
+          [
+            'Lost frames',
+            plural(
+              sum((s) => s.lostFrames),
+              'frame',
+            ) + ' that renditions, targets or viewers over WebRTC were too slow for',
+          ],
         ]}
       />
     </>

@@ -19,7 +19,13 @@ export function Sessions({ stream }: { stream: Stream }) {
   const [show, setShow] = useQuery('show', 'all')
   const record = show === 'recorded' ? 'true' : undefined
   const sessions = useList<Session>(
-    (cursor, limit, signal) => askPage(api.GET('/api/stream/{id}/sessions', { params: { path: { id }, query: { cursor, limit, record, count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/stream/{id}/sessions', {
+          params: { path: { id }, query: { cursor, limit, record, count: 'true' } },
+          signal,
+        }),
+      ),
     [id, record],
     { follows: (event) => event.stream?.id === id, every: 15 },
   )
@@ -37,7 +43,11 @@ export function Sessions({ stream }: { stream: Stream }) {
         of={sessions}
         empty={
           <Empty title={record ? 'No recordings' : 'It was never on air'}>
-            <p>{record ? 'Turn on Record with the button Edit: every broadcast then becomes an asset.' : 'Each broadcast is a session: from the first frame of the encoder until it stays away.'}</p>
+            <p>
+              {record
+                ? 'Turn on Record with the button Edit: every broadcast then becomes an asset.'
+                : 'Each broadcast is a session: from the first frame of the encoder until it stays away.'}
+            </p>
           </Empty>
         }
       >
@@ -79,7 +89,13 @@ function Recording({ session, download }: { session: Session; download: boolean 
 export function Clips({ stream }: { stream: Stream }) {
   const id = stream.id
   const clips = useList<Asset>(
-    (cursor, limit, signal) => askPage(api.GET('/api/stream/{id}/clips', { params: { path: { id }, query: { cursor, limit, count: 'true', order: 'createdAt-true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/stream/{id}/clips', {
+          params: { path: { id }, query: { cursor, limit, count: 'true', order: 'createdAt-true' } },
+          signal,
+        }),
+      ),
     [id],
     { follows: (event) => concerns(event, stream) || event.event.startsWith('asset.'), every: 15 },
   )
@@ -89,7 +105,10 @@ export function Clips({ stream }: { stream: Stream }) {
         of={clips}
         empty={
           <Empty title="No clips yet">
-            <p>While the stream is on air, make a clip below the player. Recordings can be clipped on the page of their asset.</p>
+            <p>
+              While the stream is on air, make a clip below the player. Recordings can be clipped on the page of their
+              asset.
+            </p>
           </Empty>
         }
       >
@@ -122,7 +141,8 @@ export function Events({ of }: { of: WeirEvent[] }) {
       <Card>
         <Empty title="Nothing has happened yet">
           <p>
-            Events of this stream appear here while the page is open. To get all of them, make a <a href="webhooks">webhook</a>.
+            Events of this stream appear here while the page is open. To get all of them, make a{' '}
+            <a href="webhooks">webhook</a>.
           </p>
         </Empty>
       </Card>
@@ -135,13 +155,16 @@ export function Events({ of }: { of: WeirEvent[] }) {
           <li key={event.id}>
             <details>
               <summary>
-                <time dateTime={new Date(event.createdAt).toISOString()} title={`${local(event.createdAt)} · ${utc(event.createdAt)}`}>
+                <time
+                  dateTime={new Date(event.createdAt).toISOString()}
+                  title={`${local(event.createdAt)} · ${utc(event.createdAt)}`}
+                >
                   {new Date(event.createdAt).toLocaleTimeString()}
                 </time>
                 <code>{event.event}</code>
                 <span>{words[event.event]}</span>
               </summary>
-              <pre tabIndex={0} aria-label={event.event}>
+              <pre tabIndex={0} role="group" aria-label={event.event}>
                 {JSON.stringify(event.payload, null, 2)}
               </pre>
             </details>

@@ -24,7 +24,8 @@ export function Send({ stream }: { stream: Stream }) {
       }),
     [],
   )
-  if (!ingest.data) return <Card title="Send to it">{ingest.error ? <p class="error">{ingest.error.message}</p> : <Loading />}</Card>
+  if (!ingest.data)
+    return <Card title="Send to it">{ingest.error ? <p class="error">{ingest.error.message}</p> : <Loading />}</Card>
   const key = stream.streamKey
   const first = ingest.data[0]
   const rtmp = first?.ingest
@@ -92,7 +93,11 @@ function Ffmpeg({ to, secret }: Line) {
   return (
     <>
       <Code label="A file" secret={secret} text={`ffmpeg -re -i film.mp4 ${encode} -f flv ${to}`} />
-      <Code label="A test picture" secret={secret} text={`ffmpeg -re -f lavfi -i testsrc2=size=1280x720:rate=30 -f lavfi -i sine=frequency=440 \\\n  ${encode} -f flv ${to}`} />
+      <Code
+        label="A test picture"
+        secret={secret}
+        text={`ffmpeg -re -f lavfi -i testsrc2=size=1280x720:rate=30 -f lavfi -i sine=frequency=440 \\\n  ${encode} -f flv ${to}`}
+      />
     </>
   )
 }
@@ -110,7 +115,10 @@ function Srt({ to, secret }: Line) {
     <>
       <Code label="Address, for OBS and hardware encoders" secret={secret} text={to} />
       <Code label="ffmpeg" secret={secret} text={`ffmpeg -re -i film.mp4 ${encode} -f mpegts '${to}'`} />
-      <p class="hint">SRT sends lost packets again, so it is the better choice for bad lines. Set the key-frame interval of the encoder to 2 seconds.</p>
+      <p class="hint">
+        SRT sends lost packets again, so it is the better choice for bad lines. Set the key-frame interval of the
+        encoder to 2 seconds.
+      </p>
     </>
   )
 }
@@ -135,16 +143,23 @@ export function Pull({ stream }: { stream: Stream }) {
   const idle = !stream.isActive && !stream.suspended
   return (
     <Card title="Pulled from a URL">
-      <p>weir fetches this stream from its source, from when you start it until you terminate it. An encoder that sends to the stream takes over.</p>
-      {!stream.isActive && stream.issues?.map((issue) => (
-        <p key={issue} class="warning">
-          {issue}
-        </p>
-      ))}
+      <p>
+        weir fetches this stream from its source, from when you start it until you terminate it. An encoder that sends
+        to the stream takes over.
+      </p>
+      {!stream.isActive &&
+        stream.issues?.map((issue) => (
+          <p key={issue} class="warning">
+            {issue}
+          </p>
+        ))}
       <Facts
         of={[
           ['Source', <Secret text={source} name="source" />],
-          ...Object.entries(headers).map(([name, value]): [string, ComponentChildren] => [name, <Secret text={value} name={`header ${name}`} />]),
+          ...Object.entries(headers).map(([name, value]): [string, ComponentChildren] => [
+            name,
+            <Secret text={value} name={`header ${name}`} />,
+          ]),
         ]}
       />
       {idle && (

@@ -26,12 +26,22 @@ export function Targets({ stream, reload }: { stream: Stream; reload: () => void
   const references = stream.multistream.targets
   const ids = references.map((t) => t.id).join()
   // The names: a stream has few targets.
-  const targets = useLoad((signal) => Promise.all(references.map((t) => ask(api.GET('/api/multistream/target/{id}', { params: { path: { id: t.id } }, signal })))), [ids])
+  const targets = useLoad(
+    (signal) =>
+      Promise.all(
+        references.map((t) => ask(api.GET('/api/multistream/target/{id}', { params: { path: { id: t.id } }, signal }))),
+      ),
+    [ids],
+  )
   const from = () => String(Date.now() - 1000) // the samples are not shown here
-  const health = useLoad((signal) => ask(api.GET('/api/stream/{id}/health', { params: { path: { id }, query: { from: from() } }, signal })), [id, ids], {
-    follows: (event) => event.stream?.id === id,
-    every: 5,
-  })
+  const health = useLoad(
+    (signal) => ask(api.GET('/api/stream/{id}/health', { params: { path: { id }, query: { from: from() } }, signal })),
+    [id, ids],
+    {
+      follows: (event) => event.stream?.id === id,
+      every: 5,
+    },
+  )
   const remove = async (targetId: string) => {
     await ask(api.DELETE('/api/stream/{id}/multistream/{targetId}', { params: { path: { id, targetId } } }))
     reload()
@@ -62,12 +72,29 @@ export function Targets({ stream, reload }: { stream: Stream; reload: () => void
             }))}
             columns={[
               { label: 'Name', cell: (target) => target.name },
-              { label: 'Gets', cell: ({ reference }) => reference && reference.profile + (reference.videoOnly ? ', without audio' : '') },
-              { label: 'State', cell: (target) => <TargetState disabled={target.disabled} onAir={stream.isActive} now={target.now} /> },
-              { label: 'Bitrate', number: true, cell: ({ now }) => (now?.status === 'connected' ? bitrate(now.bitrate) : '–') },
+              {
+                label: 'Gets',
+                cell: ({ reference }) =>
+                  reference && reference.profile + (reference.videoOnly ? ', without audio' : ''),
+              },
+              {
+                label: 'State',
+                cell: (target) => <TargetState disabled={target.disabled} onAir={stream.isActive} now={target.now} />,
+              },
+              {
+                label: 'Bitrate',
+                number: true,
+                cell: ({ now }) => (now?.status === 'connected' ? bitrate(now.bitrate) : '–'),
+              },
             ]}
             actions={(target) => (
-              <Action class="small red quiet" label={`Remove ${target.name}`} act={() => remove(target.id)} done="The target is removed." confirm={`The stream is not sent to “${target.name}” any more. The target itself stays.`}>
+              <Action
+                class="small red quiet"
+                label={`Remove ${target.name}`}
+                act={() => remove(target.id)}
+                done="The target is removed."
+                confirm={`The stream is not sent to “${target.name}” any more. The target itself stays.`}
+              >
                 Remove
               </Action>
             )}
@@ -93,7 +120,8 @@ function TargetState({ disabled, onAir, now }: { disabled: boolean; onAir: boole
   const [tone, word] = states[now.status]
   return (
     <>
-      <Badge tone={tone}>{word}</Badge> {now.status === 'error' && now.lastError && <span class="hint">{now.lastError}</span>}
+      <Badge tone={tone}>{word}</Badge>{' '}
+      {now.status === 'error' && now.lastError && <span class="hint">{now.lastError}</span>}
     </>
   )
 }
@@ -103,14 +131,23 @@ const offered = 100 // targets in the list to choose from
 
 function AddTarget({ stream, close }: { stream: Stream; close: () => void }) {
   const used = new Set(stream.multistream.targets.map((t) => t.id))
-  const known = useLoad(() => ask(api.GET('/api/multistream/target', { params: { query: { limit: offered, order: 'createdAt-true' } } })), [])
+  const known = useLoad(
+    () => ask(api.GET('/api/multistream/target', { params: { query: { limit: offered, order: 'createdAt-true' } } })),
+    [],
+  )
   const [id, setID] = useState(isNew)
   const [target, setTarget] = useState(noTarget)
   const [profile, setProfile] = useState('source')
   const [videoOnly, setVideoOnly] = useState(false)
   const submit = async () => {
-    const which = id === isNew ? { spec: { url: targetURL(target), ...(target.name && { name: target.name }) } } : { id }
-    await ask(api.POST('/api/stream/{id}/create-multistream-target', { params: { path: { id: stream.id } }, body: { profile, ...which, ...(videoOnly && { videoOnly }) } }))
+    const which =
+      id === isNew ? { spec: { url: targetURL(target), ...(target.name && { name: target.name }) } } : { id }
+    await ask(
+      api.POST('/api/stream/{id}/create-multistream-target', {
+        params: { path: { id: stream.id } },
+        body: { profile, ...which, ...(videoOnly && { videoOnly }) },
+      }),
+    )
     close()
   }
   const free = (known.data ?? []).filter((t) => !used.has(t.id))
@@ -118,16 +155,29 @@ function AddTarget({ stream, close }: { stream: Stream; close: () => void }) {
     <Dialog title="Add a target" close={close}>
       <Form submit={submit} label="Add it to the stream" cancel={close}>
         {free.length > 0 && (
-          <SelectField label="Target" value={id} onValue={setID} options={[[isNew, 'a new one'], ...free.map((t) => [t.id, t.name] as const)]} />
+          <SelectField
+            label="Target"
+            value={id}
+            onValue={setID}
+            options={[[isNew, 'a new one'], ...free.map((t) => [t.id, t.name] as const)]}
+          />
         )}
         {id === isNew && <TargetFields of={target} onChange={setTarget} />}
         <SelectField
           label="What it gets"
           value={profile}
           onValue={setProfile}
-          options={[['source', 'the source, as the encoder sends it'], ...stream.profiles.map((p) => [p.name, `the rendition ${p.name}`] as const)]}
+          options={[
+            ['source', 'the source, as the encoder sends it'],
+            ...stream.profiles.map((p) => [p.name, `the rendition ${p.name}`] as const),
+          ]}
         />
-        <Check label="Without audio" hint="It gets silence in place of the sound." checked={videoOnly} onChecked={setVideoOnly} />
+        <Check
+          label="Without audio"
+          hint="It gets silence in place of the sound."
+          checked={videoOnly}
+          onChecked={setVideoOnly}
+        />
       </Form>
     </Dialog>
   )

@@ -79,7 +79,13 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
   }
   return (
     <>
-      <Player playbackID={stream.playbackId} title={`Player of ${stream.name}`} live jwt={jwt || undefined} onReady={onReady} />
+      <Player
+        playbackID={stream.playbackId}
+        title={`Player of ${stream.name}`}
+        live
+        jwt={jwt || undefined}
+        onReady={onReady}
+      />
       {jwt && (
         <p class="under-player">
           <button type="button" class="small quiet" onClick={() => setJwt('')}>
@@ -105,7 +111,12 @@ function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHan
   const [name, setName] = useState('')
   const [made, setMade] = useState<string>()
   const shown = () => player()?.wallClock() ?? Date.now()
-  const body = (startTime: number, endTime: number): Schemas['NewClip'] => ({ playbackId: stream.playbackId, startTime, endTime, ...(name && { name }) })
+  const body = (startTime: number, endTime: number): Schemas['NewClip'] => ({
+    playbackId: stream.playbackId,
+    startTime,
+    endTime,
+    ...(name && { name }),
+  })
   const cut = async (startTime: number, endTime: number) => {
     const answer = await ask(api.POST('/api/clip', { body: body(startTime, endTime) }))
     setMade(answer.asset.id)
@@ -126,7 +137,14 @@ function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHan
         </button>
       </div>
       {(start || end) && (
-        <Form submit={() => cut(ofInput(start), ofInput(end))} label="Make the clip" cancel={() => (setStart(''), setEnd(''))}>
+        <Form
+          submit={() => cut(ofInput(start), ofInput(end))}
+          label="Make the clip"
+          cancel={() => {
+            setStart('')
+            setEnd('')
+          }}
+        >
           <div class="fields">
             <TextField label="Start" type="datetime-local" step="0.001" value={start} onValue={setStart} required />
             <TextField label="End" type="datetime-local" step="0.001" value={end} onValue={setEnd} required />
@@ -135,7 +153,16 @@ function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHan
         </Form>
       )}
       {made && <MadeClip key={made} id={made} stream={stream} />}
-      <AsCode title="A clip as code" calls={[{ method: 'POST', path: '/api/clip', body: start && end ? body(ofInput(start), ofInput(end)) : body(Date.now() - lastSeconds * 1000, Date.now()) }]} />
+      <AsCode
+        title="A clip as code"
+        calls={[
+          {
+            method: 'POST',
+            path: '/api/clip',
+            body: start && end ? body(ofInput(start), ofInput(end)) : body(Date.now() - lastSeconds * 1000, Date.now()),
+          },
+        ]}
+      />
     </Card>
   )
 }
@@ -150,7 +177,10 @@ function earliest(player: PlayerHandle | undefined, now: number): number {
 }
 
 function MadeClip({ id, stream }: { id: string; stream: Stream }) {
-  const clip = useLoad((signal) => ask(api.GET('/api/asset/{id}', { params: { path: { id } }, signal })), [id], { follows: (event) => concerns(event, stream), every: 2 })
+  const clip = useLoad((signal) => ask(api.GET('/api/asset/{id}', { params: { path: { id } }, signal })), [id], {
+    follows: (event) => concerns(event, stream),
+    every: 2,
+  })
   if (!clip.data) return null
   return (
     <p class="actions" role="status">
@@ -167,12 +197,19 @@ function Embed({ stream }: { stream: Stream }) {
   const frame = embedCode(watch, stream.name)
   return (
     <Card title="Watch and embed">
-      {!isPublic(stream) && <p class="warning">
+      {!isPublic(stream) && (
+        <p class="warning">
           Viewers need a permission: add <code>?jwt=TOKEN</code> to these addresses.
-        </p>}
+        </p>
+      )}
       <Facts
         of={[
-          ['Watch page', <a key="watch" href={watch} target="_blank" rel="noopener">{watch}</a>],
+          [
+            'Watch page',
+            <a key="watch" href={watch} target="_blank" rel="noopener">
+              {watch}
+            </a>,
+          ],
           ['HLS', <Copyable key="hls" text={`${root}/hls/${stream.playbackId}/index.m3u8`} />],
           ['WebRTC (WHEP)', <Copyable key="whep" text={`${root}/webrtc/${stream.playbackId}`} />],
           ['Playback id', <Copyable key="id" text={stream.playbackId} />],

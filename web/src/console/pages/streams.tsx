@@ -11,7 +11,17 @@ import { Table } from '../../ui/table'
 import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
-import { GoLive, onStreams, Picture, startPull, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
+import {
+  GoLive,
+  onStreams,
+  Picture,
+  startPull,
+  StreamHealth,
+  StreamState,
+  useViewers,
+  Viewers,
+  type Stream,
+} from '../stream'
 import { asNewStream, noChoices, StreamFields } from '../stream_fields'
 
 export default function Streams() {
@@ -20,7 +30,13 @@ export default function Streams() {
   const [creating, setCreating] = useQuery('create')
   const filters = onAir === 'onair' ? JSON.stringify([{ id: 'isActive', value: true }]) : undefined
   const streams = useList<Stream>(
-    (cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, filters, search: search || undefined, count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/stream', {
+          params: { query: { cursor, limit, filters, search: search || undefined, count: 'true' } },
+          signal,
+        }),
+      ),
     [filters, search],
     { follows: onStreams, every: 15 },
   )
@@ -38,7 +54,15 @@ export default function Streams() {
           <GoLive class="quiet" />
         </>
       }
-      calls={[{ method: 'GET', path: '/api/stream?limit=25' + (search && '&search=' + encodeURIComponent(search)) + (filters ? '&filters=' + encodeURIComponent(filters) : '') }]}
+      calls={[
+        {
+          method: 'GET',
+          path:
+            '/api/stream?limit=25' +
+            (search && '&search=' + encodeURIComponent(search)) +
+            (filters ? '&filters=' + encodeURIComponent(filters) : ''),
+        },
+      ]}
     >
       <Card>
         <div class="filters">
@@ -79,7 +103,10 @@ function NoStreams({ onAir, search, create }: { onAir: boolean; search: string; 
   }
   return (
     <Empty title="No streams yet">
-      <p>A stream has a key for the encoder and an address for the viewers. Make one for each show or camera; it can be used again and again.</p>
+      <p>
+        A stream has a key for the encoder and an address for the viewers. Make one for each show or camera; it can be
+        used again and again.
+      </p>
       <div class="actions centered">
         {create}
         <GoLive class="quiet" />

@@ -13,7 +13,13 @@ type Target = Schemas['TargetInList']
 
 export default function Targets() {
   const targets = useList<Target>(
-    (cursor, limit, signal) => askPage(api.GET('/api/multistream/target', { params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/multistream/target', {
+          params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } },
+          signal,
+        }),
+      ),
     [],
     { every: 15 },
   )
@@ -26,13 +32,19 @@ export default function Targets() {
   )
   return (
     <Page title="Targets" actions={add} calls={[{ method: 'GET', path: '/api/multistream/target?limit=25' }]}>
-      <p class="lead">A target is another platform, such as YouTube or Twitch. weir sends a stream on to its targets while it is on air. Which stream goes where is chosen on the page of the stream.</p>
+      <p class="lead">
+        A target is another platform, such as YouTube or Twitch. weir sends a stream on to its targets while it is on
+        air. Which stream goes where is chosen on the page of the stream.
+      </p>
       <Card>
         <ShowList
           of={targets}
           empty={
             <Empty title="No targets yet">
-              <p>Make one with the server address and the stream key that the platform shows you, then add it to a stream.</p>
+              <p>
+                Make one with the server address and the stream key that the platform shows you, then add it to a
+                stream.
+              </p>
               {add}
             </Empty>
           }
@@ -61,7 +73,15 @@ export default function Targets() {
   )
 }
 
-function TargetTable({ targets, edit, reload }: { targets: Target[]; edit: (target: Target) => void; reload: () => void }) {
+function TargetTable({
+  targets,
+  edit,
+  reload,
+}: {
+  targets: Target[]
+  edit: (target: Target) => void
+  reload: () => void
+}) {
   const remove = async (id: string) => {
     await ask(api.DELETE('/api/multistream/target/{id}', { params: { path: { id } } }))
     reload()
@@ -71,7 +91,11 @@ function TargetTable({ targets, edit, reload }: { targets: Target[]; edit: (targ
       items={targets}
       columns={[
         { label: 'Name', cell: (target) => target.name },
-        { label: 'State', cell: (target) => (target.disabled ? <Badge tone="warn">disabled</Badge> : <Badge tone="good">enabled</Badge>) },
+        {
+          label: 'State',
+          cell: (target) =>
+            target.disabled ? <Badge tone="warn">disabled</Badge> : <Badge tone="good">enabled</Badge>,
+        },
         {
           label: 'Address',
           cell: () => (
@@ -105,7 +129,11 @@ function TargetTable({ targets, edit, reload }: { targets: Target[]; edit: (targ
 function NewTarget({ close }: { close: () => void }) {
   const [target, setTarget] = useState(noTarget)
   const submit = async () => {
-    await ask(api.POST('/api/multistream/target', { body: { ...(target.name && { name: target.name }), url: targetURL(target) } }))
+    await ask(
+      api.POST('/api/multistream/target', {
+        body: { ...(target.name && { name: target.name }), url: targetURL(target) },
+      }),
+    )
     close()
   }
   return (
@@ -122,14 +150,24 @@ function EditTarget({ target, close }: { target: Target; close: () => void }) {
   const [disabled, setDisabled] = useState(target.disabled)
   const submit = async () => {
     const url = targetURL(choices)
-    await ask(api.PATCH('/api/multistream/target/{id}', { params: { path: { id: target.id } }, body: { name: choices.name, disabled, ...(url && { url }) } }))
+    await ask(
+      api.PATCH('/api/multistream/target/{id}', {
+        params: { path: { id: target.id } },
+        body: { name: choices.name, disabled, ...(url && { url }) },
+      }),
+    )
     close()
   }
   return (
     <Dialog title="Edit the target" close={close}>
       <Form submit={submit} label="Save" cancel={close}>
         <TargetFields of={choices} onChange={setChoices} known />
-        <Check label="Disabled" hint="No stream is sent to it while this is on." checked={disabled} onChecked={setDisabled} />
+        <Check
+          label="Disabled"
+          hint="No stream is sent to it while this is on."
+          checked={disabled}
+          onChecked={setDisabled}
+        />
       </Form>
     </Dialog>
   )

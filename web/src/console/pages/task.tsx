@@ -19,7 +19,9 @@ export default function TaskRoute({ id }: { id: string }) {
 const about = (e: WeirEvent, id: string) => (e.payload as { task?: { id: string } } | undefined)?.task?.id === id
 
 function TaskPage({ id }: { id: string }) {
-  const task = useLoad((signal) => ask(api.GET('/api/task/{id}', { params: { path: { id } }, signal })), [id], { follows: (e) => about(e, id) })
+  const task = useLoad((signal) => ask(api.GET('/api/task/{id}', { params: { path: { id } }, signal })), [id], {
+    follows: (e) => about(e, id),
+  })
   const title = task.data ? typeOf(task.data) : 'task'
   return (
     <Page
@@ -58,7 +60,10 @@ function TaskPage({ id }: { id: string }) {
                 />
               </Card>
               <Card title="What was asked for">
-                <Code label="Parameters, with stars for secrets" text={JSON.stringify(t.params[paramOf(t)] ?? t.params, null, 2)} />
+                <Code
+                  label="Parameters, with stars for secrets"
+                  text={JSON.stringify(t.params[paramOf(t)] ?? t.params, null, 2)}
+                />
               </Card>
             </div>
           </div>

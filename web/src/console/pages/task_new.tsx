@@ -52,7 +52,9 @@ export default function NewTask() {
       kind === 's3'
         ? { type: 's3', endpoint, bucket, credentials: { accessKeyId: creds.key, secretAccessKey: creds.secret } }
         : { type: 'web3.storage', credentials: { proof: creds.proof } },
-    outputs: Object.fromEntries(formats.filter(([id]) => paths[id] !== undefined).map(([id]) => [id, { path: paths[id] }])),
+    outputs: Object.fromEntries(
+      formats.filter(([id]) => paths[id] !== undefined).map(([id]) => [id, { path: paths[id] }]),
+    ),
     ...(rows ? { profiles: rows.map(profileOf) } : {}),
     ...(sign ? { c2pa: true } : {}),
   })
@@ -62,7 +64,9 @@ export default function NewTask() {
   }
   return (
     <Page title="Transcode to a bucket" back={{ href: 'tasks', label: 'Tasks' }}>
-      <p class="lead">weir reads a video once and writes its renditions into storage of yours. Nothing of it stays here.</p>
+      <p class="lead">
+        weir reads a video once and writes its renditions into storage of yours. Nothing of it stays here.
+      </p>
       <div class="columns">
         <Card>
           <Form submit={submit} label="Start the task">
@@ -77,7 +81,15 @@ export default function NewTask() {
               ]}
             />
             {source === 'url' ? (
-              <TextField label="URL of the video" type="url" value={url} onValue={setURL} required placeholder="https://example.com/film.mp4" hint="http, https, ipfs or ar." />
+              <TextField
+                label="URL of the video"
+                type="url"
+                value={url}
+                onValue={setURL}
+                required
+                placeholder="https://example.com/film.mp4"
+                hint="http, https, ipfs or ar."
+              />
             ) : (
               <AssetField chosen={query.asset ?? ''} onURL={setAssetURL} />
             )}
@@ -94,30 +106,65 @@ export default function NewTask() {
             {kind === 's3' ? (
               <>
                 <div class="fields">
-                  <TextField label="Endpoint" type="url" value={endpoint} onValue={setEndpoint} required placeholder="https://s3.eu-west-1.amazonaws.com" />
+                  <TextField
+                    label="Endpoint"
+                    type="url"
+                    value={endpoint}
+                    onValue={setEndpoint}
+                    required
+                    placeholder="https://s3.eu-west-1.amazonaws.com"
+                  />
                   <TextField label="Bucket" value={bucket} onValue={setBucket} required />
                 </div>
                 <div class="fields">
                   <TextField label="Access key" value={key} onValue={setKey} required autoComplete="off" />
-                  <TextField label="Secret key" type="password" value={secret} onValue={setSecret} required autoComplete="new-password" />
+                  <TextField
+                    label="Secret key"
+                    type="password"
+                    value={secret}
+                    onValue={setSecret}
+                    required
+                    autoComplete="new-password"
+                  />
                 </div>
-                <p class="hint">Kept encrypted until the task has ended, and never shown. A saved object store can’t be used here: its credentials are only for assets.</p>
+                <p class="hint">
+                  Kept encrypted until the task has ended, and never shown. A saved object store can’t be used here: its
+                  credentials are only for assets.
+                </p>
               </>
             ) : (
               <SpaceField proof={proof} onProof={setProof} />
             )}
             <h2 class="section">Outputs</h2>
             {formats.map(([id, name, hint]) => (
-              <Output key={id} name={name} hint={hint} path={paths[id]} onPath={(path) => setPaths({ ...paths, [id]: path })} folder={'/' + id} />
+              <Output
+                key={id}
+                name={name}
+                hint={hint}
+                path={paths[id]}
+                onPath={(path) => setPaths({ ...paths, [id]: path })}
+                folder={'/' + id}
+              />
             ))}
             <h2 class="section">Renditions</h2>
             <Profiles rows={rows} onRows={setRows} />
-            <Check label="Sign the outputs" hint="Adds C2PA manifests. HLS has CMAF segments then." checked={sign} onChecked={setSign} />
+            <Check
+              label="Sign the outputs"
+              hint="Adds C2PA manifests. HLS has CMAF segments then."
+              checked={sign}
+              onChecked={setSign}
+            />
           </Form>
         </Card>
         <Card title="The same as code" class="sticky">
-          <p class="hint">It follows the form. Set the variables with a $ in your shell: what you typed as secrets is not shown.</p>
-          <AsCode open title="Request" calls={[{ method: 'POST', path: '/api/transcode', body: transcode(secrets), secrets: variables }]} />
+          <p class="hint">
+            It follows the form. Set the variables with a $ in your shell: what you typed as secrets is not shown.
+          </p>
+          <AsCode
+            open
+            title="Request"
+            calls={[{ method: 'POST', path: '/api/transcode', body: transcode(secrets), secrets: variables }]}
+          />
         </Card>
       </div>
     </Page>
@@ -135,11 +182,30 @@ function profileOf(row: Row): Profile {
   }
 }
 
-function Output({ name, hint, path, onPath, folder }: { name: string; hint: string; path?: string; onPath: (path?: string) => void; folder: string }) {
+function Output({
+  name,
+  hint,
+  path,
+  onPath,
+  folder,
+}: {
+  name: string
+  hint: string
+  path?: string
+  onPath: (path?: string) => void
+  folder: string
+}) {
   return (
     <>
-      <Check label={name} hint={hint} checked={path !== undefined} onChecked={(on) => onPath(on ? folder : undefined)} />
-      {path !== undefined && <TextField label={`Folder for ${name}`} value={path} onValue={onPath} placeholder={folder} />}
+      <Check
+        label={name}
+        hint={hint}
+        checked={path !== undefined}
+        onChecked={(on) => onPath(on ? folder : undefined)}
+      />
+      {path !== undefined && (
+        <TextField label={`Folder for ${name}`} value={path} onValue={onPath} placeholder={folder} />
+      )}
     </>
   )
 }
@@ -147,7 +213,8 @@ function Output({ name, hint, path, onPath, folder }: { name: string; hint: stri
 // Profiles edits renditions. The height of one is enough. A single one may have the size of the
 // source, and needs a bitrate then.
 function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => void }) {
-  const change = (i: number, patch: Partial<Row>) => onRows(rows?.map((row, n) => (n === i ? { ...row, ...patch } : row)))
+  const change = (i: number, patch: Partial<Row>) =>
+    onRows(rows?.map((row, n) => (n === i ? { ...row, ...patch } : row)))
   return (
     <>
       <SelectField
@@ -172,10 +239,29 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
             required={rows.length > 1 || row.bitrate === ''}
             hint={rows.length > 1 ? undefined : 'Empty: as the source, with a bitrate.'}
           />
-          <TextField label="Bitrate" type="number" min={1} value={row.bitrate} onValue={(bitrate) => change(i, { bitrate })} hint="kbit/s. Empty: usual for the height." />
-          <TextField label="Frames a second" type="number" min={0} value={row.fps} onValue={(fps) => change(i, { fps })} hint="Empty: as the source." />
+          <TextField
+            label="Bitrate"
+            type="number"
+            min={1}
+            value={row.bitrate}
+            onValue={(bitrate) => change(i, { bitrate })}
+            hint="kbit/s. Empty: usual for the height."
+          />
+          <TextField
+            label="Frames a second"
+            type="number"
+            min={0}
+            value={row.fps}
+            onValue={(fps) => change(i, { fps })}
+            hint="Empty: as the source."
+          />
           {rows.length > 1 && (
-            <button type="button" class="small quiet" aria-label={`Remove rendition ${i + 1}`} onClick={() => onRows(rows.filter((_, n) => n !== i))}>
+            <button
+              type="button"
+              class="small quiet"
+              aria-label={`Remove rendition ${i + 1}`}
+              onClick={() => onRows(rows.filter((_, n) => n !== i))}
+            >
               Remove
             </button>
           )}
@@ -183,7 +269,11 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
       ))}
       {rows && rows.length < 32 && (
         <p>
-          <button type="button" class="small quiet" onClick={() => onRows([...rows, { height: '360', bitrate: '', fps: '' }])}>
+          <button
+            type="button"
+            class="small quiet"
+            onClick={() => onRows([...rows, { height: '360', bitrate: '', fps: '' }])}
+          >
             Add a rendition
           </button>
         </p>
@@ -196,9 +286,26 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
 function AssetField({ chosen, onURL }: { chosen: string; onURL: (url: string) => void }) {
   const [search, setSearch] = useState('')
   const [id, setID] = useState(chosen)
-  const found = useLoad((signal) => askPage(api.GET('/api/asset', { params: { query: { phase: 'ready', limit: 20, search: search || undefined } }, signal })), [search])
-  const first = useLoad((signal) => (chosen ? ask(api.GET('/api/asset/{id}', { params: { path: { id: chosen } }, signal })) : Promise.resolve(undefined)), [chosen])
-  const all = [...(first.data ? [first.data] : []), ...(found.data?.items ?? []).filter((a) => a.id !== chosen)].filter((a) => a.downloadUrl && !isPrivate(a))
+  const found = useLoad(
+    (signal) =>
+      askPage(
+        api.GET('/api/asset', {
+          params: { query: { phase: 'ready', limit: 20, search: search || undefined } },
+          signal,
+        }),
+      ),
+    [search],
+  )
+  const first = useLoad(
+    (signal) =>
+      chosen
+        ? ask(api.GET('/api/asset/{id}', { params: { path: { id: chosen } }, signal }))
+        : Promise.resolve(undefined),
+    [chosen],
+  )
+  const all = [...(first.data ? [first.data] : []), ...(found.data?.items ?? []).filter((a) => a.id !== chosen)].filter(
+    (a) => a.downloadUrl && !isPrivate(a),
+  )
   useEffect(() => onURL(all.find((a) => a.id === id)?.downloadUrl ?? ''), [id, found.data, first.data])
   return (
     <>
@@ -225,7 +332,14 @@ function SpaceField({ proof, onProof }: { proof: string; onProof: (proof: string
         </p>
       )}
       {did.error && <p class="hint">{did.error.message}</p>}
-      <TextField label="Proof (UCAN delegation)" value={proof} onValue={onProof} required autoComplete="off" hint="Base64, as your storage tool prints it. Kept encrypted, and never shown." />
+      <TextField
+        label="Proof (UCAN delegation)"
+        value={proof}
+        onValue={onProof}
+        required
+        autoComplete="off"
+        hint="Base64, as your storage tool prints it. Kept encrypted, and never shown."
+      />
     </>
   )
 }

@@ -39,9 +39,14 @@ export default function Tasks() {
   const [{ phase = '', type = '' }, setQuery] = useFilters()
   const filters = [...(phase ? [{ id: 'phase', value: phase }] : []), ...(type ? [{ id: 'type', value: type }] : [])]
   const query = { order: 'createdAt-true', ...(filters.length > 0 ? { filters: JSON.stringify(filters) } : {}) }
-  const tasks = useList<Task>((cursor, limit, signal) => askPage(api.GET('/api/task', { params: { query: { ...query, count: '1', cursor, limit } }, signal })), [phase, type], {
-    follows: (e) => e.event.startsWith('task.'),
-  })
+  const tasks = useList<Task>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/task', { params: { query: { ...query, count: '1', cursor, limit } }, signal })),
+    [phase, type],
+    {
+      follows: (e) => e.event.startsWith('task.'),
+    },
+  )
   return (
     <Page
       title="Tasks"
@@ -53,8 +58,18 @@ export default function Tasks() {
       calls={[{ method: 'GET', path: '/api/task?' + new URLSearchParams({ limit: '25', ...query }) }]}
     >
       <div class="filters">
-        <Choice label="State" value={phase} onValue={(value) => setQuery({ phase: value })} options={[all, ...Object.entries(phases).map(([id, [, text]]) => [id, text] as const)]} />
-        <Choice label="Type" value={type} onValue={(value) => setQuery({ type: value })} options={[['', 'all types'], ...Object.entries(types)]} />
+        <Choice
+          label="State"
+          value={phase}
+          onValue={(value) => setQuery({ phase: value })}
+          options={[all, ...Object.entries(phases).map(([id, [, text]]) => [id, text] as const)]}
+        />
+        <Choice
+          label="Type"
+          value={type}
+          onValue={(value) => setQuery({ type: value })}
+          options={[['', 'all types'], ...Object.entries(types)]}
+        />
       </div>
       <Card>
         <ShowList
@@ -69,7 +84,8 @@ export default function Tasks() {
             ) : (
               <Empty title="No tasks yet">
                 <p>
-                  A task is work on a file. <a href="assets">Upload a video</a>, or write renditions of one straight into your own bucket.
+                  A task is work on a file. <a href="assets">Upload a video</a>, or write renditions of one straight
+                  into your own bucket.
                 </p>
                 <a class="button" href="tasks/new">
                   Transcode to a bucket
@@ -100,8 +116,16 @@ export default function Tasks() {
 function Ends({ task }: { task: Task }) {
   const transcode = task.params['transcode-file']
   const made = task.output?.upload?.assetSpec ?? task.output?.clip?.assetSpec
-  const from: ComponentChildren = task.inputAssetId ? <a href={'assets/' + task.inputAssetId}>asset</a> : short(transcode?.input?.url ?? task.params.upload?.url)
-  const to: ComponentChildren = task.outputAssetId ? <a href={'assets/' + task.outputAssetId}>{made?.name || 'asset'}</a> : short(transcode?.storage?.url)
+  const from: ComponentChildren = task.inputAssetId ? (
+    <a href={'assets/' + task.inputAssetId}>asset</a>
+  ) : (
+    short(transcode?.input?.url ?? task.params.upload?.url)
+  )
+  const to: ComponentChildren = task.outputAssetId ? (
+    <a href={'assets/' + task.outputAssetId}>{made?.name || 'asset'}</a>
+  ) : (
+    short(transcode?.storage?.url)
+  )
   return (
     <span class="ends">
       {from ?? 'upload'} → {to ?? '–'}
@@ -131,12 +155,15 @@ export function TaskState({ task: { status } }: { task: Task }) {
         </span>
       )}
       {status.errorMessage && <span class="task-error">{status.errorMessage}</span>}
-      {status.warnings?.length ? <span class="hint">{status.warnings.length === 1 ? '1 warning' : `${status.warnings.length} warnings`}</span> : null}
+      {status.warnings?.length ? (
+        <span class="hint">{status.warnings.length === 1 ? '1 warning' : `${status.warnings.length} warnings`}</span>
+      ) : null}
     </div>
   )
 }
 
-export const unfinished = ({ status: { phase } }: Task) => phase === 'pending' || phase === 'waiting' || phase === 'running'
+export const unfinished = ({ status: { phase } }: Task) =>
+  phase === 'pending' || phase === 'waiting' || phase === 'running'
 
 // TaskActions are what can be done with a task in its state.
 export function TaskActions({ task, small = false, changed }: { task: Task; small?: boolean; changed: () => void }) {
@@ -152,7 +179,12 @@ export function TaskActions({ task, small = false, changed }: { task: Task; smal
   }
   if (unfinished(task)) {
     return (
-      <Action class={size + 'red quiet'} act={cancel} done="The task is cancelled." confirm="What the task has done so far is lost. The asset that it makes fails.">
+      <Action
+        class={size + 'red quiet'}
+        act={cancel}
+        done="The task is cancelled."
+        confirm="What the task has done so far is lost. The asset that it makes fails."
+      >
         Cancel the task
       </Action>
     )

@@ -79,7 +79,12 @@ function Views({ range }: { range: string }) {
   const views = useLoad(
     async (signal) => {
       const { from, to, step } = span(range)
-      const rows = await ask(api.GET('/api/data/views/query', { params: { query: { from: String(from), to: String(to), timeStep: step } }, signal }))
+      const rows = await ask(
+        api.GET('/api/data/views/query', {
+          params: { query: { from: String(from), to: String(to), timeStep: step } },
+          signal,
+        }),
+      )
       return { rows, ...steps({ from, to, step }) }
     },
     [range],
@@ -95,7 +100,8 @@ function Views({ range }: { range: string }) {
             return (
               <Empty title="No views in this time">
                 <p>
-                  Views of your <a href="streams">streams</a> and <a href="assets">assets</a> are counted here as soon as somebody watches.
+                  Views of your <a href="streams">streams</a> and <a href="assets">assets</a> are counted here as soon
+                  as somebody watches.
                 </p>
               </Empty>
             )
@@ -104,8 +110,36 @@ function Views({ range }: { range: string }) {
             <>
               <p>{`${plural(total, 'view')}, ${minutes(watched)} watched.`}</p>
               <div class="charts">
-                <Chart title="Views" times={times} format={whole} series={[{ label: 'views', values: values(rows, (r) => r.timestamp, (r) => r.viewCount) }]} />
-                <Chart title="Minutes watched" times={times} format={minutes} series={[{ label: 'watched', values: values(rows, (r) => r.timestamp, (r) => r.playtimeMins) }]} />
+                <Chart
+                  title="Views"
+                  times={times}
+                  format={whole}
+                  series={[
+                    {
+                      label: 'views',
+                      values: values(
+                        rows,
+                        (r) => r.timestamp,
+                        (r) => r.viewCount,
+                      ),
+                    },
+                  ]}
+                />
+                <Chart
+                  title="Minutes watched"
+                  times={times}
+                  format={minutes}
+                  series={[
+                    {
+                      label: 'watched',
+                      values: values(
+                        rows,
+                        (r) => r.timestamp,
+                        (r) => r.playtimeMins,
+                      ),
+                    },
+                  ]}
+                />
               </div>
             </>
           )
@@ -121,7 +155,12 @@ function Top({ range }: { range: string }) {
   const rows = useLoad(
     async (signal) => {
       const { from, to } = span(range)
-      const all = await ask(api.GET('/api/data/views/query', { params: { query: { from: String(from), to: String(to), 'breakdownBy[]': ['playbackId'] } }, signal }))
+      const all = await ask(
+        api.GET('/api/data/views/query', {
+          params: { query: { from: String(from), to: String(to), 'breakdownBy[]': ['playbackId'] } },
+          signal,
+        }),
+      )
       return all
         .filter((row) => row.playbackId && row.viewCount > 0)
         .sort((a, b) => b.viewCount - a.viewCount)
@@ -170,10 +209,19 @@ function Account({ range }: { range: string }) {
     async (signal) => {
       const { from, to, step } = span(range)
       const [rows, sums] = await Promise.all([
-        ask(api.GET('/api/data/usage/query', { params: { query: { from: String(from), to: String(to), timeStep: step } }, signal })),
+        ask(
+          api.GET('/api/data/usage/query', {
+            params: { query: { from: String(from), to: String(to), timeStep: step } },
+            signal,
+          }),
+        ),
         ask(api.GET('/api/user/usage', { params: { query: { fromTime: from, toTime: to } }, signal })),
       ])
-      return { rows: (Array.isArray(rows) ? rows : [rows]) as Schemas['UsageMetric'][], sums, ...steps({ from, to, step }) }
+      return {
+        rows: (Array.isArray(rows) ? rows : [rows]) as Schemas['UsageMetric'][],
+        sums,
+        ...steps({ from, to, step }),
+      }
     },
     [range],
     { every: 60 },
@@ -192,14 +240,36 @@ function Account({ range }: { range: string }) {
                 times={times}
                 format={minutes}
                 series={[
-                  { label: 'encoded', values: values(rows, (r) => r.TimeInterval, (r) => r.TotalUsageMins) },
-                  { label: 'delivered', values: values(rows, (r) => r.TimeInterval, (r) => r.DeliveryUsageMins) },
+                  {
+                    label: 'encoded',
+                    values: values(
+                      rows,
+                      (r) => r.TimeInterval,
+                      (r) => r.TotalUsageMins,
+                    ),
+                  },
+                  {
+                    label: 'delivered',
+                    values: values(
+                      rows,
+                      (r) => r.TimeInterval,
+                      (r) => r.DeliveryUsageMins,
+                    ),
+                  },
                 ]}
               />
               {sums.storage.length > 1 ? (
-                <Chart title="Storage" times={sums.storage.map((s) => s.day)} format={bytes} series={[{ label: 'stored', values: sums.storage.map((s) => s.bytes) }]} />
+                <Chart
+                  title="Storage"
+                  times={sums.storage.map((s) => s.day)}
+                  format={bytes}
+                  series={[{ label: 'stored', values: sums.storage.map((s) => s.bytes) }]}
+                />
               ) : (
-                <p class="hint">The chart of the storage starts after two days with something stored. Choose a longer time to see more.</p>
+                <p class="hint">
+                  The chart of the storage starts after two days with something stored. Choose a longer time to see
+                  more.
+                </p>
               )}
             </div>
           </>
@@ -220,8 +290,20 @@ function Quota() {
             columns={[
               { label: 'What', cell: ({ label }) => label },
               { label: 'Used', number: true, cell: ({ id, used }) => amount(id, used) },
-              { label: 'Limit', number: true, cell: ({ id, limit }) => (limit === undefined ? 'none' : amount(id, limit)) },
-              { label: 'Share', cell: ({ label, used, limit }) => (limit === undefined ? '–' : <Progress value={limit === 0 ? 1 : used / limit} label={`${label} used`} />) },
+              {
+                label: 'Limit',
+                number: true,
+                cell: ({ id, limit }) => (limit === undefined ? 'none' : amount(id, limit)),
+              },
+              {
+                label: 'Share',
+                cell: ({ label, used, limit }) =>
+                  limit === undefined ? (
+                    '–'
+                  ) : (
+                    <Progress value={limit === 0 ? 1 : used / limit} label={`${label} used`} />
+                  ),
+              },
             ]}
           />
         )}

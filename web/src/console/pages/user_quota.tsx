@@ -26,7 +26,10 @@ const gigabyte = 1e9
 const unit = (resource: Resource) => (resource === 'storage' ? gigabyte : 1)
 
 export function QuotaDialog({ user, close }: { user: Schemas['User']; close: () => void }) {
-  const used = useLoad((signal) => ask(api.GET('/api/user/quota', { params: { query: { userId: user.id } }, signal })), [user.id])
+  const used = useLoad(
+    (signal) => ask(api.GET('/api/user/quota', { params: { query: { userId: user.id } }, signal })),
+    [user.id],
+  )
   return (
     <Dialog title={`Limits of ${user.email}`} close={close} wide>
       <Show of={used}>{(data) => <Limits user={user} used={data} close={close} />}</Show>
@@ -35,13 +38,21 @@ export function QuotaDialog({ user, close }: { user: Schemas['User']; close: () 
 }
 
 function Limits({ user, used, close }: { user: Schemas['User']; used: Schemas['UserQuota']; close: () => void }) {
-  const before = Object.fromEntries(resources.map(([r]) => [r, used[r].limit === undefined ? '' : String(used[r].limit / unit(r))])) as Record<Resource, string>
+  const before = Object.fromEntries(
+    resources.map(([r]) => [r, used[r].limit === undefined ? '' : String(used[r].limit / unit(r))]),
+  ) as Record<Resource, string>
   const [limits, setLimits] = useState(before)
   const [viewers, setViewers] = useState(user.viewerLimit === undefined ? '' : String(user.viewerLimit))
   const submit = async () => {
     const quota: Quota = { ...user.quota }
-    for (const [r] of resources) if (limits[r] !== before[r]) quota[r] = limits[r] === '' ? null : Math.round(Number(limits[r]) * unit(r))
-    await ask(api.PATCH('/api/user/{id}', { params: { path: { id: user.id } }, body: { quota, ...(viewers !== '' && { viewerLimit: Number(viewers) }) } }))
+    for (const [r] of resources)
+      if (limits[r] !== before[r]) quota[r] = limits[r] === '' ? null : Math.round(Number(limits[r]) * unit(r))
+    await ask(
+      api.PATCH('/api/user/{id}', {
+        params: { path: { id: user.id } },
+        body: { quota, ...(viewers !== '' && { viewerLimit: Number(viewers) }) },
+      }),
+    )
     close()
   }
   return (
@@ -60,7 +71,14 @@ function Limits({ user, used, close }: { user: Schemas['User']; used: Schemas['U
             hint={`${amount(r, used[r].used)} used`}
           />
         ))}
-        <TextField label="Viewers at once" type="number" min={0} value={viewers} onValue={setViewers} hint="10,000 when nothing is set" />
+        <TextField
+          label="Viewers at once"
+          type="number"
+          min={0}
+          value={viewers}
+          onValue={setViewers}
+          hint="10,000 when nothing is set"
+        />
       </div>
     </Form>
   )

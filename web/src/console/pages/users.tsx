@@ -28,8 +28,14 @@ function Users() {
   const [limits, setLimits] = useState<User>()
   const filters = JSON.stringify(search ? [{ id: 'email', value: search.trim().toLowerCase() }] : [])
   const query = { order: 'createdAt-true', count: 'true', filters, ...(deleted && { all: 'true' }) } as const
-  const users = useList<User>((cursor, limit, signal) => askPage(api.GET('/api/user', { params: { query: { ...query, cursor, limit } }, signal })), [filters, deleted], { every: 15 })
-  const makeLink = async ({ id, email }: User) => setLink({ email, ...(await ask(api.POST('/api/user/{id}/password-link', { params: { path: { id } } }))) })
+  const users = useList<User>(
+    (cursor, limit, signal) =>
+      askPage(api.GET('/api/user', { params: { query: { ...query, cursor, limit } }, signal })),
+    [filters, deleted],
+    { every: 15 },
+  )
+  const makeLink = async ({ id, email }: User) =>
+    setLink({ email, ...(await ask(api.POST('/api/user/{id}/password-link', { params: { path: { id } } }))) })
   return (
     <Page
       title="Users"
@@ -61,7 +67,8 @@ function Users() {
                   label: 'E-mail',
                   cell: (user) => (
                     <span>
-                      {user.email} {user.admin && <Badge tone="soft">administrator</Badge>} {user.id === me.id && <span class="hint">you</span>}
+                      {user.email} {user.admin && <Badge tone="soft">administrator</Badge>}{' '}
+                      {user.id === me.id && <span class="hint">you</span>}
                     </span>
                   ),
                 },
@@ -69,7 +76,15 @@ function Users() {
                 { label: 'Created', cell: (user) => <Ago at={user.createdAt} /> },
                 { label: 'Last seen', cell: (user) => <Ago at={user.lastSeen} /> },
               ]}
-              actions={(user) => <UserActions user={user} self={user.id === me.id} reload={users.reload} makeLink={makeLink} limits={setLimits} />}
+              actions={(user) => (
+                <UserActions
+                  user={user}
+                  self={user.id === me.id}
+                  reload={users.reload}
+                  makeLink={makeLink}
+                  limits={setLimits}
+                />
+              )}
             />
           )}
         </ShowList>
@@ -109,7 +124,8 @@ interface UserActionsProps {
 function UserActions({ user, self, reload, makeLink, limits }: UserActionsProps) {
   const params = { path: { id: user.id } }
   const then = (answer: Promise<unknown>) => answer.then(reload)
-  const suspend = (suspended: boolean) => then(ask(api.PATCH('/api/user/{id}/suspended', { params, body: { suspended } })))
+  const suspend = (suspended: boolean) =>
+    then(ask(api.PATCH('/api/user/{id}/suspended', { params, body: { suspended } })))
   const disable = (disabled: boolean) => then(ask(api.PATCH('/api/user/{id}/disabled', { params, body: { disabled } })))
   const remove = () => then(ask(api.DELETE('/api/user/{id}', { params })))
   const restore = () => then(ask(api.POST('/api/user/{id}/restore', { params })))
@@ -139,7 +155,11 @@ function UserActions({ user, self, reload, makeLink, limits }: UserActionsProps)
             class="small quiet"
             act={() => suspend(!user.suspended)}
             done={user.suspended ? `${user.email} may use weir again.` : `${user.email} is suspended.`}
-            confirm={user.suspended ? undefined : `${user.email} can’t log in, send or play anything until you resume the account.`}
+            confirm={
+              user.suspended
+                ? undefined
+                : `${user.email} can’t log in, send or play anything until you resume the account.`
+            }
             label={`${user.suspended ? 'Resume' : 'Suspend'} ${user.email}`}
           >
             {user.suspended ? 'Resume' : 'Suspend'}
@@ -148,7 +168,11 @@ function UserActions({ user, self, reload, makeLink, limits }: UserActionsProps)
             class="small quiet"
             act={() => disable(!user.disabled)}
             done={user.disabled ? `${user.email} may stream again.` : `${user.email} can’t stream.`}
-            confirm={user.disabled ? undefined : `${user.email} can log in, but nothing of this account can be sent or watched until you allow it again.`}
+            confirm={
+              user.disabled
+                ? undefined
+                : `${user.email} can log in, but nothing of this account can be sent or watched until you allow it again.`
+            }
             label={`${user.disabled ? 'Enable' : 'Disable'} ${user.email}`}
           >
             {user.disabled ? 'Enable' : 'Disable'}
@@ -181,7 +205,15 @@ function NewUser({ made, close }: { made: (user: User) => Promise<void>; close: 
   return (
     <Dialog title="Create a user" close={close}>
       <Form submit={submit} label="Create the user" cancel={close}>
-        <TextField label="E-mail" type="email" value={email} onValue={setEmail} required autoFocus hint="weir sends no mail. You get a link to pass on, with which the user sets a password." />
+        <TextField
+          label="E-mail"
+          type="email"
+          value={email}
+          onValue={setEmail}
+          required
+          autoFocus
+          hint="weir sends no mail. You get a link to pass on, with which the user sets a password."
+        />
       </Form>
     </Dialog>
   )

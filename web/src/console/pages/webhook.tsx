@@ -9,7 +9,16 @@ import { Card, Facts, Page } from '../../ui/page'
 import { Loading, Show } from '../../ui/states'
 import { Ago, Moment } from '../../ui/values'
 import { useGo, useQuery } from '../location'
-import { asPatch, canTest, choicesOf, failing, WebhookFields, WebhookState, type EventName, type Webhook } from '../webhook'
+import {
+  asPatch,
+  canTest,
+  choicesOf,
+  failing,
+  WebhookFields,
+  WebhookState,
+  type EventName,
+  type Webhook,
+} from '../webhook'
 import { Deliveries, DeliveryDetails } from './webhook_deliveries'
 
 export default function WebhookPage({ id }: { id: string }) {
@@ -31,7 +40,12 @@ export default function WebhookPage({ id }: { id: string }) {
             <button type="button" class="quiet" onClick={() => setEditing('1')}>
               Edit
             </button>
-            <Action class="red quiet" act={remove} done="The webhook is deleted." confirm="Nothing more is sent to it, also no events that wait.">
+            <Action
+              class="red quiet"
+              act={remove}
+              done="The webhook is deleted."
+              confirm="Nothing more is sent to it, also no events that wait."
+            >
               Delete
             </Action>
           </>
@@ -79,7 +93,8 @@ function State({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
       {status?.paused && (
         <div class="warning">
           <p>
-            Paused, because {status.paused.reason}. Events wait. weir tries again <Ago at={status.paused.until} />. Repair your program, then resume.
+            Paused, because {status.paused.reason}. Events wait. weir tries again <Ago at={status.paused.until} />.
+            Repair your program, then resume.
           </p>
           <Action class="small" act={resume} done="Sending goes on.">
             Resume now
@@ -88,7 +103,13 @@ function State({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
       )}
       {!status?.paused && failing(webhook) && (
         <p class="warning">
-          The last delivery failed{status?.lastFailure?.statusCode ? ` with status ${status.lastFailure.statusCode}` : status?.lastFailure?.error ? `: ${status.lastFailure.error}` : ''}. The deliveries below say why.
+          The last delivery failed
+          {status?.lastFailure?.statusCode
+            ? ` with status ${status.lastFailure.statusCode}`
+            : status?.lastFailure?.error
+              ? `: ${status.lastFailure.error}`
+              : ''}
+          . The deliveries below say why.
         </p>
       )}
       <Facts
@@ -115,7 +136,9 @@ function Test({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
   if (events.length === 0) {
     return (
       <Card title="Send a test">
-        <p>This webhook is only asked about viewers. That can’t be tested: play something whose policy is this webhook.</p>
+        <p>
+          This webhook is only asked about viewers. That can’t be tested: play something whose policy is this webhook.
+        </p>
       </Card>
     )
   }
@@ -124,7 +147,9 @@ function Test({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
     setBusy(true)
     setAnswer(undefined)
     try {
-      setAnswer(await ask(api.POST('/api/webhook/{id}/test', { params: { path: { id: webhook.id } }, body: { event } })))
+      setAnswer(
+        await ask(api.POST('/api/webhook/{id}/test', { params: { path: { id: webhook.id } }, body: { event } })),
+      )
     } finally {
       setBusy(false)
     }
@@ -134,7 +159,12 @@ function Test({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
     <Card title="Send a test">
       <p>weir sends an event now. It looks and is signed like a real one, and its payload has “test”: true.</p>
       <Form submit={submit} label="Send a test">
-        <SelectField label="Event to send" value={event} onValue={choose} options={events.map((e) => [e, e] as const)} />
+        <SelectField
+          label="Event to send"
+          value={event}
+          onValue={choose}
+          options={events.map((e) => [e, e] as const)}
+        />
       </Form>
       <div aria-live="polite" class="test-answer">
         {busy && <Loading what="Waiting for the answer" />}
@@ -191,7 +221,8 @@ def genuine(raw_body: bytes, header: str, secret: str) -> bool:
 const Verify = () => (
   <Card title="Check that a request comes from weir">
     <p>
-      With a shared secret, every request has the header <code>Livepeer-Signature</code>. Compare it with your own sum of the body. <a href="docs/webhooks">More about webhooks</a>
+      With a shared secret, every request has the header <code>Livepeer-Signature</code>. Compare it with your own sum
+      of the body. <a href="docs/webhooks">More about webhooks</a>
     </p>
     <Samples of={verify} label="Check the signature" />
   </Card>

@@ -18,7 +18,13 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
   const [open, setOpen] = useQuery('delivery')
   const filters = JSON.stringify(shown === 'failed' ? [{ id: 'success', value: 'false' }] : [])
   const deliveries = useList<Delivery>(
-    (cursor, limit, signal) => askPage(api.GET('/api/webhook/{id}/log', { params: { path: { id: webhook.id }, query: { cursor, limit, filters, count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/webhook/{id}/log', {
+          params: { path: { id: webhook.id }, query: { cursor, limit, filters, count: 'true' } },
+          signal,
+        }),
+      ),
     [webhook.id, filters],
     { follows: (e) => webhook.events.includes(e.event), every: 5 },
   )
@@ -42,7 +48,9 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
         of={deliveries}
         empty={
           <Empty title={shown === 'failed' ? 'No failed deliveries' : 'Nothing was sent yet'}>
-            <p>{shown === 'failed' ? 'Deliveries that fail appear here.' : 'Send a test, or wait for the first event.'}</p>
+            <p>
+              {shown === 'failed' ? 'Deliveries that fail appear here.' : 'Send a test, or wait for the first event.'}
+            </p>
           </Empty>
         }
       >
@@ -56,7 +64,12 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
               { label: 'Duration', cell: (d) => seconds(d.duration) },
             ]}
             actions={(d) => (
-              <button type="button" class="small quiet" onClick={() => setOpen(d.id)} aria-label={`Details of ${d.event}`}>
+              <button
+                type="button"
+                class="small quiet"
+                onClick={() => setOpen(d.id)}
+                aria-label={`Details of ${d.event}`}
+              >
                 Details
               </button>
             )}
@@ -79,10 +92,26 @@ function Outcome({ of }: { of: Delivery }) {
   )
 }
 
-function OneDelivery({ webhook, id, show, resent }: { webhook: Webhook; id: string; show: (id: string) => void; resent: () => void }) {
-  const delivery = useLoad((signal) => ask(api.GET('/api/webhook/{id}/log/{logId}', { params: { path: { id: webhook.id, logId: id } }, signal })), [id])
+function OneDelivery({
+  webhook,
+  id,
+  show,
+  resent,
+}: {
+  webhook: Webhook
+  id: string
+  show: (id: string) => void
+  resent: () => void
+}) {
+  const delivery = useLoad(
+    (signal) =>
+      ask(api.GET('/api/webhook/{id}/log/{logId}', { params: { path: { id: webhook.id, logId: id } }, signal })),
+    [id],
+  )
   const resend = async () => {
-    const next = await ask(api.POST('/api/webhook/{id}/log/{logId}/resend', { params: { path: { id: webhook.id, logId: id } } }))
+    const next = await ask(
+      api.POST('/api/webhook/{id}/log/{logId}/resend', { params: { path: { id: webhook.id, logId: id } } }),
+    )
     resent()
     show(next.id)
   }
@@ -114,19 +143,33 @@ export function DeliveryDetails({ of, short = false }: { of: Delivery; short?: b
     <>
       {short && (
         <p class={of.success ? 'notice' : 'error'}>
-          {of.success ? 'The test arrived.' : of.response.status ? 'Your program refused the test.' : 'Your program did not answer.'}
+          {of.success
+            ? 'The test arrived.'
+            : of.response.status
+              ? 'Your program refused the test.'
+              : 'Your program did not answer.'}
         </p>
       )}
       <Facts
         of={[
           ['Event', !short && of.event],
-          ['Answer', of.response.status ? `${of.response.status} ${(of.response.statusText ?? '').replace(String(of.response.status), '').trim()}` : `none: ${of.response.statusText}`],
+          [
+            'Answer',
+            of.response.status
+              ? `${of.response.status} ${(of.response.statusText ?? '').replace(String(of.response.status), '').trim()}`
+              : `none: ${of.response.statusText}`,
+          ],
           ['Duration', seconds(of.duration)],
           ['Sent', !short && <Moment at={of.createdAt} />],
         ]}
       />
       {(answer || !short) && <Code label="Answer" text={answer || '(nothing)'} />}
-      {!short && <Code label="Request" text={[`${of.request.method} ${of.request.url}`, ...headers, '', pretty(of.request.body)].join('\n')} />}
+      {!short && (
+        <Code
+          label="Request"
+          text={[`${of.request.method} ${of.request.url}`, ...headers, '', pretty(of.request.body)].join('\n')}
+        />
+      )}
     </>
   )
 }

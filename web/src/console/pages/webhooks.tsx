@@ -14,7 +14,13 @@ import { asNewWebhook, noChoices, WebhookFields, WebhookState, type Webhook } fr
 export default function Webhooks() {
   const [creating, setCreating] = useQuery('create')
   const webhooks = useList<Webhook>(
-    (cursor, limit, signal) => askPage(api.GET('/api/webhook', { params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } }, signal })),
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/webhook', {
+          params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } },
+          signal,
+        }),
+      ),
     [],
     { every: 10 },
   )
@@ -26,7 +32,8 @@ export default function Webhooks() {
   return (
     <Page title="Webhooks" actions={create} calls={[{ method: 'GET', path: '/api/webhook?limit=25' }]}>
       <p class="lead">
-        A webhook tells your program what happens here: weir sends a request to your address for each event. <a href="docs/webhooks">How webhooks work</a>
+        A webhook tells your program what happens here: weir sends a request to your address for each event.{' '}
+        <a href="docs/webhooks">How webhooks work</a>
       </p>
       <Card>
         <ShowList
@@ -52,7 +59,12 @@ const WebhookTable = ({ webhooks }: { webhooks: Webhook[] }) => (
     columns={[
       { label: 'Name', cell: (webhook) => <a href={`webhooks/${webhook.id}`}>{webhook.name || 'without a name'}</a> },
       { label: 'URL', cell: (webhook) => webhook.url },
-      { label: 'Events', cell: ({ events }) => <span title={events.join('\n')}>{events.length === 1 ? events[0] : plural(events.length, 'event')}</span> },
+      {
+        label: 'Events',
+        cell: ({ events }) => (
+          <span title={events.join('\n')}>{events.length === 1 ? events[0] : plural(events.length, 'event')}</span>
+        ),
+      },
       { label: 'State', cell: (webhook) => <WebhookState webhook={webhook} /> },
       { label: 'Last sent', cell: (webhook) => <Ago at={webhook.status?.lastTriggeredAt} /> },
     ]}

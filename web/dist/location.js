@@ -1,1 +1,0 @@
-import{k as e,p as t}from"./console.js";function n(){let{route:n}=e();return(e,r)=>n(t+e,r)}function r(){let{path:t,query:n,route:r}=e();return[n,e=>{let i=new URLSearchParams({...n,...e});for(let[e,t]of[...i])t===``&&i.delete(e);r(t+(i.size>0?`?`+i:``),!0)}]}function i(e,t=``){let[n,i]=r();return[n[e]??t,n=>i({[e]:n===t?``:n})]}export{n,i as r,r as t};
