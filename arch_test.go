@@ -69,6 +69,7 @@ var forTests = map[string]string{
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "store/pgtest",
+	"wait":              "",
 	"work/worktest":     "weir blob codec cmaf ffmpeg guard media vod",
 }
 
