@@ -15,38 +15,52 @@ const Limit = 2 * time.Minute
 // NoError calls check until it returns nil. Its error says what is waited for and what was seen.
 func NoError(t testing.TB, check func() error) {
 	t.Helper()
-	end := time.Now().Add(Limit)
+	repeat(t, check, false)
+}
+
+// Progress is NoError for work that may take longer than Limit: each time that the error has
+// changed, it has that long again.
+func Progress(t testing.TB, check func() error) {
+	t.Helper()
+	repeat(t, check, true)
+}
+
+func repeat(t testing.TB, check func() error, progress bool) {
+	t.Helper()
+	end, before := time.Now().Add(Limit), ""
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		if now := time.Now(); progress && err.Error() != before {
+			end, before = now.Add(Limit), err.Error()
+		} else if now.After(end) {
 			t.Fatalf("after %v: %v", Limit, err)
 		}
 		time.Sleep(pause)
 	}
 }
 
-// Until waits until something holds. what says it as it should be, such as "the stream is on air".
+// Until waits until something holds, which what names, such as "the stream is on air".
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	NoError(t, func() error {
 		if holds() {
 			return nil
 		}
-		return fmt.Errorf("not so: %s", what)
+		return fmt.Errorf("waited in vain: %s", what)
 	})
 }
 
-// Receive waits for a value of a channel, or for its end. what is what comes.
+// Receive waits for a value of a channel, or for its end, which what names.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(Limit):
-		t.Fatalf("after %v: not received: %s", Limit, what)
+		t.Fatalf("after %v: waited in vain: %s", Limit, what)
 		panic("not reached")
 	}
 }
