@@ -317,11 +317,14 @@ func (p *player) until(t *testing.T, encoder int) {
 // wait waits until the player has seen the end.
 func (p *player) wait(t *testing.T) {
 	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(harness.Timeout):
-		t.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
-	}
+	harness.Eventually(t, func() error {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			return fmt.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
+		}
+	})
 	t.Logf("the player showed %d and %d frames", p.frames[0].Load(), p.frames[1].Load())
 }
 

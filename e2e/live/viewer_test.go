@@ -293,11 +293,14 @@ func (v *viewer) must(ctx context.Context, file string) []byte {
 // wait waits until the stream has ended.
 func (v *viewer) wait() {
 	v.t.Helper()
-	select {
-	case <-v.done:
-	case <-time.After(harness.Timeout):
-		v.t.Fatalf("%s does not end; the playlist is %+v", v.name, v.state())
-	}
+	harness.Eventually(v.t, func() error {
+		select {
+		case <-v.done:
+			return nil
+		default:
+			return fmt.Errorf("%s does not end; the playlist is %+v", v.name, v.state())
+		}
+	})
 }
 
 // stretches returns what was seen, split where the playlist says that something else

@@ -269,27 +269,12 @@ func request(t *testing.T, base, method, path, authorization, body string, v any
 // name of the asset.
 func created(l *harness.Listener, t *testing.T) (cursor, name string) {
 	t.Helper()
-	defer l.Patient()()
-	event := ""
-	for l.Lines.Scan() {
-		field, value, _ := strings.Cut(l.Lines.Text(), ": ")
-		switch {
-		case field == "id":
-			cursor = value
-		case field == "event":
-			event = value
-		case field == "data" && event == "asset.created":
-			var data struct {
-				Payload struct {
-					Asset struct{ Snapshot struct{ Name string } }
-				}
-			}
-			if err := json.Unmarshal([]byte(value), &data); err != nil {
-				t.Fatal(err)
-			}
-			return cursor, data.Payload.Asset.Snapshot.Name
+	e := l.Next(t, "a new asset", func(e harness.Event) bool { return e.Name == "asset.created" })
+	var data struct {
+		Payload struct {
+			Asset struct{ Snapshot struct{ Name string } }
 		}
 	}
-	t.Fatalf("the events broke off: %v", l.Lines.Err())
-	return "", ""
+	e.Read(t, &data)
+	return e.Cursor, data.Payload.Asset.Snapshot.Name
 }

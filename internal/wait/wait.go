@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Limit ends waits in vain. It is the same everywhere, also for contexts and connections of tests.
-const Limit = 2 * time.Minute
+// Limit ends waits in vain. It is the same everywhere, also for contexts and connections of tests, and
+// longer than the longest pause that weir makes by itself: 3 minutes, before the last try of a task.
+const Limit = 5 * time.Minute
 
 // NoError calls check until it returns nil. Its error says what is waited for and what was seen.
 func NoError(t testing.TB, check func() error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -214,8 +215,9 @@ func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) (tas
 		if task.Done() {
 			t.Fatalf("task ended: %+v", task.Status)
 		}
-		pieces, err := n.Store.Pieces(t.Context(), id)
-		return fmt.Errorf("the task is still %+v; pieces %+v, error %v", task.Status, pieces, err)
+		status, err := json.Marshal(task.Status)
+		pieces, errPieces := n.Store.Pieces(t.Context(), id)
+		return fmt.Errorf("the task is still %s; pieces %+v, error %v", status, pieces, errors.Join(err, errPieces))
 	})
 	return task
 }
