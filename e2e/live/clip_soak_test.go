@@ -210,9 +210,7 @@ func showFrames(t *testing.T, b *harness.Browser, engine, url string) (s browser
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(b.Ctx, wait.Limit)
-	defer cancel()
-	if s, err = chromedp.Run(ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
+	if s, err = chromedp.Run(b.Ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -47,7 +47,7 @@ func liveNodes(t *testing.T) {
 		second.w, second.rtmp, third.w = b, rtmp[b], c
 		e := first.send(films[0])
 		third.waitLive()
-		harness.Eventually(t, func() error { // hls.js gives up soon on a playlist without one
+		harness.Eventually(t, func() error { // hls.js starts anew on a playlist without one
 			if len(third.plainPlaylist("source").segments) == 0 {
 				return errors.New("there is no whole segment yet")
 			}
