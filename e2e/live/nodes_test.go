@@ -216,14 +216,15 @@ func (s *liveStream) checkMoved(last *livePlaylist, killed bool) {
 				default:
 					before++
 				}
-				if after == 1 && (!segment.discontinuity || segment.init == list.segments[0].init) {
+				if after == 1 && i > 0 && (!segment.discontinuity || segment.init == list.segments[0].init) {
 					t.Errorf("%s, %s: the second node begins with %+v", name, what, segment)
 				}
 				if status, _ := s.get(name + "/" + segment.uri); (status == http.StatusOK) == segment.gap {
 					t.Errorf("%s, %s: segment %d of %d is answered with %d: %+v", name, what, i, len(list.segments), status, segment)
 				}
 			}
-			if before < wholeSegments(last) || gaps > 0 && !killed || after == 0 || list.sequence != last.sequence {
+			// What is older than a minute is gone by now if the machine was busy.
+			if int(list.sequence)+before < wholeSegments(last) || gaps > 0 && !killed || after == 0 || list.sequence < last.sequence || list.sequence > 0 && what == "all" {
 				t.Errorf("%s, %s: %d segments, %d gaps, %d segments from %d on, after %d from %d on", name, what, before, gaps, after, list.sequence, wholeSegments(last), last.sequence)
 			}
 		}
