@@ -67,12 +67,13 @@ var mayImport = map[string]string{
 // forTests are packages that only tests may import, and what they may import.
 var forTests = map[string]string{
 	"access/accesstest": "access guard store webhook",
-	"blob/s3test":       "",
+	"blob/s3test":       "wait",
 	"c2pa/c2patest":     "c2pa",
 	"media/mediatest":   "weir blob cmaf media",
-	"rtc/rtctest":       "",
-	"store/pgtest":      "",
+	"rtc/rtctest":       "wait",
+	"store/pgtest":      "wait",
 	"store/storetest":   "store/pgtest",
+	"wait":              "",
 	"work/worktest":     "weir blob codec cmaf ffmpeg guard media vod",
 }
 

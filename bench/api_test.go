@@ -25,6 +25,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -234,12 +235,7 @@ func (s *service) visibility(t *testing.T) {
 	}
 	until := func(what string, done func() bool) {
 		start := time.Now()
-		for !done() {
-			if time.Since(start) > 10*time.Second {
-				t.Fatalf("%s by another process does not show", what)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		wait.Until(t, what+" by another process shows", done)
 		took := time.Since(start)
 		fmt.Printf("# %s by another process shows after %v\n", what, took.Round(time.Millisecond))
 		if took > time.Second {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/wait"
 )
 
 var (
@@ -228,7 +230,7 @@ func (b *liveBench) watch(ctx context.Context, t *testing.T, l *publishers, stre
 		t.Fatal(err)
 	}
 	began := l.publish(ctx, t, stream)
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	playable, err := w.first(ctx)
 	if err != nil {

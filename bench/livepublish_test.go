@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib"
+
+	"weir/internal/wait"
 )
 
 // broadcast is a stream of a server: where it is sent to, and where it is watched.
@@ -63,7 +65,7 @@ func dial(ctx context.Context, b broadcast) (net.Conn, error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 		return conn, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	return conn, client.Initialize(ctx)
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/bluenviron/gortmplib"
 	"github.com/bluenviron/gortmplib/pkg/codecs"
+
+	"weir/internal/wait"
 )
 
 // The servers that are measured.
@@ -209,11 +211,11 @@ func demux(conn net.Conn) error {
 
 func waitForPort(t *testing.T, addr string) {
 	t.Helper()
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			conn.Close()
-			return
+	wait.NoError(t, func() error {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
 		}
-	}
-	t.Fatalf("nobody listens at %s", addr)
+		return conn.Close()
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -108,15 +109,17 @@ func freeAddr(t *testing.T) string {
 
 func waitFor(t *testing.T, url string) {
 	t.Helper()
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(20 * time.Millisecond) {
-		if answer, err := http.Get(url); err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return
-			}
+	wait.NoError(t, func() error {
+		answer, err := http.Get(url)
+		if err != nil {
+			return err
 		}
-	}
-	t.Fatalf("%s does not answer", url)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", url, answer.Status)
+		}
+		return nil
+	})
 }
 
 func runCommand(t *testing.T, name string, args ...string) string {

@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // tab is a tab of the browser, with what it wrote to its console.
@@ -156,7 +157,7 @@ func tryEval[T any](p *tab, body string, args ...any) (T, error) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, harness.Timeout)
+	ctx, cancel := context.WithTimeout(p.ctx, wait.Limit)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T]("(async (...args) => {"+find+body+"})(..."+string(text)+")", chromedp.EvalAwaitPromise))
 }

@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"weir/internal/wait"
 )
 
 // Browser is Chromium in front of a page with players that others wrote
@@ -53,7 +54,7 @@ func NewBrowser(t *testing.T, files string) *Browser {
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("mute-audio", true),
 		chromedp.Flag("autoplay-policy", "no-user-gesture-required"), chromedp.Flag("disable-features", "HardwareMediaKeyHandling,MediaSessionService"),
 		chromedp.Flag("disable-background-media-suspend", true), chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
-		chromedp.WSURLReadTimeout(2*time.Minute),
+		chromedp.WSURLReadTimeout(wait.Limit),
 	)
 	ctx, cancel := chromedp.NewContext(allocated)
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(800, 600), chromedp.Navigate(server.URL+"/")); err != nil {
@@ -136,9 +137,7 @@ func (b *Browser) Play(engine, url, codecs string, frames int) played {
 	if err != nil {
 		b.T.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(b.Ctx, 5*time.Minute)
-	defer cancel()
-	result, err := chromedp.Run(ctx, chromedp.Evaluate[played]("play("+string(request)+")", chromedp.EvalAwaitPromise))
+	result, err := chromedp.Run(b.Ctx, chromedp.Evaluate[played]("play("+string(request)+")", chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.T.Fatalf("%s at %s: %v", engine, url, err)
 	}

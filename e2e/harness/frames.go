@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/wait"
 )
 
 // Coded is a frame of a film as it is stored.
@@ -103,7 +104,7 @@ func Watch(t *testing.T, input string, hevc bool) *Shown {
 		"-map", "0:v:0", "-c", "copy", "-f", "framecrc", file("packed"),
 		"-map", "[p]", "-f", "s16le", file("audio"),
 		"-map", "[h]", "-f", "framecrc", file("heard"))
-	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "ffmpeg", args...)
 	var said bytes.Buffer

@@ -1,6 +1,8 @@
 package harness
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/blob/s3test"
+	"weir/internal/wait"
 	words "weir/internal/weir"
 )
 
@@ -80,20 +83,28 @@ func (w *Weir) Ended(id string) words.Task {
 }
 
 // Watch reads a task until it is as wanted.
-func (w *Weir) Watch(id string, wanted func(words.Task) bool) words.Task {
+func (w *Weir) Watch(id string, wanted func(words.Task) bool) (task words.Task) {
 	w.T.Helper()
-	deadline := time.Now().Add(5 * time.Minute)
-	for {
-		var task words.Task
-		w.Must("GET", "/api/task/"+id, nil, &task)
+	defer func() {
+		if w.T.Failed() {
+			w.T.Logf("weir says:\n%s", Tail(WithoutRequests(w.Log.String())))
+		}
+	}()
+	wait.Progress(w.T, func() error {
+		_, text := w.Do("GET", "/api/task/"+id, nil)
+		task = words.Task{}
+		if err := json.Unmarshal(text, &task); err != nil {
+			w.T.Fatalf("task %s: %v: %s", id, err, text)
+		}
 		if wanted(task) {
-			return task
+			return nil
 		}
-		if task.Done() || time.Now().After(deadline) {
-			w.T.Fatalf("the task is %+v and will not be as wanted; weir says:\n%s", task.Status, Tail(WithoutRequests(w.Log.String())))
+		if task.Done() {
+			w.T.Fatalf("the task will not be as wanted: %s", text)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return fmt.Errorf("the task is not as wanted: %s", text)
+	})
+	return task
 }
 
 // Completed waits until a task has succeeded.

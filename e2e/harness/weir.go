@@ -26,6 +26,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/wait"
 )
 
 var (
@@ -175,23 +176,21 @@ func (w *Weir) Start(args ...string) {
 		close(exited)
 	}()
 	w.T.Cleanup(func() { w.Kill() })
-	deadline := time.Now().Add(time.Minute)
-	for {
-		if answer, err := http.Get(w.URL + "/readyz"); err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return
-			}
-		}
+	Eventually(w.T, func() error {
 		select {
 		case <-exited:
 			w.T.Fatalf("weir ended at once:\n%s", w.Output)
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-		if time.Now().After(deadline) {
-			w.T.Fatalf("weir is not ready:\n%s", w.Output)
+		answer, err := http.Get(w.URL + "/readyz")
+		if err == nil {
+			answer.Body.Close()
 		}
-	}
+		if err != nil || answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("weir is not ready: %v\n%s", err, w.Output)
+		}
+		return nil
+	})
 }
 
 // serve is the `weir serve` that start runs.
@@ -213,8 +212,8 @@ func (w *Weir) Refuse(args ...string) string {
 	if err := cmd.Start(); err != nil {
 		w.T.Fatal(err)
 	}
-	deadline := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer deadline.Stop()
+	guard := time.AfterFunc(wait.Limit, func() { _ = cmd.Process.Kill() })
+	defer guard.Stop()
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 1 {
 		w.T.Fatalf("weir ended with %d, want a refusal (1):\n%s", code, output)
@@ -241,11 +240,14 @@ func (w *Weir) Stop() {
 // Wait waits until a process that was told to end has ended, and checks how.
 func (w *Weir) Wait() {
 	w.T.Helper()
-	select {
-	case <-w.Exited:
-	case <-time.After(time.Minute):
-		w.T.Fatalf("weir does not end:\n%s", w.Output)
-	}
+	Eventually(w.T, func() error {
+		select {
+		case <-w.Exited:
+			return nil
+		default:
+			return fmt.Errorf("weir does not end:\n%s", w.Output)
+		}
+	})
 	if code := w.Cmd.ProcessState.ExitCode(); code != 0 {
 		w.T.Errorf("weir ended with %d:\n%s", code, w.Output)
 	}
@@ -314,30 +316,10 @@ func (w *Weir) Must(method, path string, body, v any) {
 	}
 }
 
-// Timeout is how long something may take that a test only waits for: a busy machine is no
-// failure.
-const Timeout = 2 * time.Minute
-
-// Eventually calls check until it returns nil, and fails with what it returned last.
+// Eventually calls check until it returns nil. Its error says what is waited for and what was seen.
 func Eventually(t *testing.T, check func() error) {
 	t.Helper()
-	Within(t, Timeout, check)
-}
-
-// Within is eventually with another limit.
-func Within(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	wait.NoError(t, check)
 }
 
 // FreeAddr returns an address that is free over TCP and UDP, and that no other test gets until this one
@@ -448,20 +430,37 @@ func TwoNodes(t *testing.T) (a, b *Weir) {
 }
 
 // Listener reads Server-Sent Events.
-type Listener struct {
-	Lines *bufio.Scanner
-	stop  context.CancelFunc
+type Listener struct{ events chan Event }
+
+// Event is a Server-Sent Event.
+type Event struct{ Cursor, Name, Data string }
+
+// Read reads the data of an event into v.
+func (e Event) Read(t *testing.T, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(e.Data), v); err != nil {
+		t.Fatalf("event %s: %v: %s", e.Name, err, e.Data)
+	}
 }
 
-// Patient limits how long an event is waited for, not how long the connection lasts.
-func (l *Listener) Patient() (over func() bool) { return time.AfterFunc(Timeout, l.stop).Stop }
+// Next waits for the next event that is wanted, which what names.
+func (l *Listener) Next(t *testing.T, what string, wanted func(Event) bool) Event {
+	t.Helper()
+	for {
+		e := wait.Receive(t, what, l.events)
+		if e == (Event{}) {
+			t.Fatalf("the events broke off before this came: %s", what)
+		}
+		if wanted(e) {
+			return e
+		}
+	}
+}
 
 // Listen asks a node for events, from now on or after a cursor.
 func Listen(t *testing.T, w *Weir, cursor string) *Listener {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL+"/api/events", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.URL+"/api/events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,11 +472,41 @@ func Listen(t *testing.T, w *Weir, cursor string) *Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = answer.Body.Close() })
+	l, done := &Listener{make(chan Event)}, make(chan struct{})
+	go func() {
+		defer close(done)
+		l.read(t.Context(), answer.Body)
+	}()
+	t.Cleanup(func() {
+		_ = answer.Body.Close()
+		<-done
+	})
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("GET /api/events: %d", answer.StatusCode)
 	}
-	return &Listener{bufio.NewScanner(answer.Body), cancel}
+	return l
+}
+
+// read passes events on until they or the test end.
+func (l *Listener) read(ctx context.Context, body io.Reader) {
+	defer close(l.events)
+	var e Event
+	for lines := bufio.NewScanner(body); lines.Scan(); {
+		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+		case "id":
+			e.Cursor = value
+		case "event":
+			e.Name = value
+		case "data":
+			e.Data = value
+			select {
+			case l.events <- e:
+				e = Event{}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // Children returns the processes below a process.
@@ -508,14 +537,11 @@ func Children(parent int) []int {
 	return found
 }
 
-// Busy is what a busy machine may need beyond the limits that weir sets.
-const Busy = 15 * time.Second
+var ErrConnected = errors.New("still connected long after the limit was over")
 
-var ErrConnected = errors.New("still connected when the limit was over")
-
-// HungUp waits for weir to close the connection.
+// HungUp waits for weir to close the connection, as it does when a limit is over.
 func HungUp(conn net.Conn, limit time.Duration) error {
-	_ = conn.SetReadDeadline(time.Now().Add(limit))
+	_ = conn.SetReadDeadline(time.Now().Add(limit + wait.Limit))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrConnected
 	}

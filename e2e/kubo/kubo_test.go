@@ -18,8 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"weir/e2e/harness"
 	"weir/internal/blob"
 	"weir/internal/ipfs"
 	"weir/internal/weir"
@@ -95,21 +95,20 @@ func start(t *testing.T) node {
 			t.Logf("the node said:\n%s", out.String())
 		}
 	})
-	for {
-		resp, err := http.Get(n.gateway + "/ipfs/bafkqaaa")
-		if err == nil {
-			_ = resp.Body.Close()
-			return n
-		}
+	harness.Eventually(t, func() error {
 		select {
 		case err := <-ended:
 			ended <- err
 			t.Fatalf("the node ended: %v", err)
-		case <-t.Context().Done():
-			t.Fatal("the node did not start")
-		case <-time.After(200 * time.Millisecond):
+		default:
 		}
-	}
+		resp, err := http.Get(n.gateway + "/ipfs/bafkqaaa")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	})
+	return n
 }
 
 func (n node) command(ctx context.Context, args ...string) *exec.Cmd {

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 	words "weir/internal/weir"
 )
 
@@ -166,7 +167,7 @@ func gstreamerShows(t *testing.T, film *harness.Film, want []harness.Frame, name
 	t.Helper()
 	pictures := filepath.Join(t.TempDir(), "pictures")
 	const width, height = 64, 36
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "gst-launch-1.0", "-m", "playbin3", "uri="+url,
 		fmt.Sprintf("video-sink=videoconvert ! videoscale ! video/x-raw,format=GRAY8,width=%d,height=%d ! filesink sync=false location=%s", width, height, pictures),
@@ -209,9 +210,7 @@ func showFrames(t *testing.T, b *harness.Browser, engine, url string) (s browser
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(b.Ctx, harness.Timeout)
-	defer cancel()
-	if s, err = chromedp.Run(ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
+	if s, err = chromedp.Run(b.Ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
 		t.Fatal(err)
 	}
 	return s

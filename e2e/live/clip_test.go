@@ -685,28 +685,19 @@ func (c *clipper) eventsSince(cursor string) map[string]int {
 	var last struct{ Asset words.Asset }
 	c.w.Must("POST", "/api/asset/request-upload", map[string]any{"name": "the last event"}, &last)
 	l := harness.Listen(c.t, c.w, cursor)
-	defer l.Patient()()
 	count := map[string]int{}
-	for l.Lines.Scan() {
-		text, ok := strings.CutPrefix(l.Lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
+	l.Next(c.t, "the last event", func(got harness.Event) bool {
 		var e struct {
 			Event   string
 			Payload struct{ Asset, Task struct{ ID string } }
 		}
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			c.t.Fatal(err)
-		}
+		got.Read(c.t, &e)
 		id := e.Payload.Asset.ID
 		if strings.HasPrefix(e.Event, "task.") {
 			id = e.Payload.Task.ID
 		}
-		if count[e.Event+" "+id]++; id == last.Asset.ID {
-			return count
-		}
-	}
-	c.t.Fatalf("the events broke off: %v", l.Lines.Err())
-	return nil
+		count[e.Event+" "+id]++
+		return id == last.Asset.ID
+	})
+	return count
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // TestFairSoak lets one account, or somebody without one, take what they can, and measures what an
@@ -210,7 +211,7 @@ func fairTokens(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, l
 
 	began := time.Now()
 	p.play(w, video, signer.permit(video, time.Minute))
-	harness.Within(t, 10*time.Minute, func() error {
+	wait.Progress(t, func() error {
 		if now := p.state(); len(now.Fatal) > 0 || !now.Ended {
 			return fmt.Errorf("the player does not play to the end: %+v", now)
 		}
@@ -232,7 +233,7 @@ func fairTokens(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, l
 	_, master := get(t, s.url("index.m3u8?jwt="+jwt))
 	variant := s.url(harness.Match(t, master, `(?m)^(t/\S+index\.m3u8)`))
 	var out time.Time
-	harness.Within(t, 2*time.Minute, func() error {
+	harness.Eventually(t, func() error {
 		if status, _ := get(t, variant); status == http.StatusOK {
 			return fmt.Errorf("a playlist is answered with %d", status)
 		}

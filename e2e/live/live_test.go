@@ -3,7 +3,6 @@ package live
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -430,20 +429,7 @@ type liveEvent struct {
 // ofStream returns the next event that tells of a stream.
 func ofStream(l *harness.Listener, t *testing.T) (e liveEvent) {
 	t.Helper()
-	defer l.Patient()()
-	for l.Lines.Scan() {
-		text, ok := strings.CutPrefix(l.Lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(e.Event, "stream.") {
-			return e
-		}
-	}
-	t.Fatalf("the events broke off: %v", l.Lines.Err())
+	l.Next(t, "an event of a stream", func(e harness.Event) bool { return strings.HasPrefix(e.Name, "stream.") }).Read(t, &e)
 	return e
 }
 
@@ -509,11 +495,14 @@ func (e *encoder) stop() {
 // wait returns how the encoder ended.
 func (e *encoder) wait() error {
 	e.t.Helper()
-	select {
-	case <-e.ended:
-	case <-time.After(harness.Timeout):
-		e.t.Fatalf("the encoder does not end; it sent %d frames:\n%s", e.frames.Load(), e.said)
-	}
+	harness.Eventually(e.t, func() error {
+		select {
+		case <-e.ended:
+			return nil
+		default:
+			return fmt.Errorf("the encoder does not end; it sent %d frames:\n%s", e.frames.Load(), e.said)
+		}
+	})
 	if e.err != nil {
 		return fmt.Errorf("%w: %s", e.err, e.said)
 	}

@@ -310,14 +310,13 @@ func playBrowser(t *testing.T, function, url string, changes bool) (o outcome) {
 	var now matrixState
 	plays := func(good func() error) {
 		t.Helper()
-		harness.Within(t, 2*playTime, func() (err error) {
+		harness.Eventually(t, func() (err error) {
 			if now, err = chromedp.Run(b.Ctx, chromedp.Evaluate[matrixState]("state()")); err != nil || len(now.Fatal) > 0 {
 				t.Fatalf("the player gave up: %+v, %v", now, err)
 			}
 			if o.first.IsZero() && now.Pictures > 0 {
 				o.first = time.Now()
 			}
-			time.Sleep(100 * time.Millisecond) // every look costs the browser some time
 			return good()
 		})
 	}

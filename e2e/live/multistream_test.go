@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -141,20 +140,7 @@ type targetEvent struct {
 // ofTarget returns the next event that tells of a target.
 func ofTarget(l *harness.Listener, t *testing.T) (e targetEvent) {
 	t.Helper()
-	defer l.Patient()()
-	for l.Lines.Scan() {
-		text, ok := strings.CutPrefix(l.Lines.Text(), "data: ")
-		if !ok || !strings.Contains(text, `"multistream.`) {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(e.Event, "multistream.") {
-			return e
-		}
-	}
-	t.Fatalf("the events broke off: %v", l.Lines.Err())
+	l.Next(t, "an event of a target", func(e harness.Event) bool { return strings.HasPrefix(e.Name, "multistream.") }).Read(t, &e)
 	return e
 }
 

@@ -47,7 +47,7 @@ func liveNodes(t *testing.T) {
 		second.w, second.rtmp, third.w = b, rtmp[b], c
 		e := first.send(films[0])
 		third.waitLive()
-		harness.Eventually(t, func() error { // hls.js gives up soon on a playlist without one
+		harness.Eventually(t, func() error { // hls.js starts anew on a playlist without one
 			if len(third.plainPlaylist("source").segments) == 0 {
 				return errors.New("there is no whole segment yet")
 			}
@@ -214,14 +214,15 @@ func (s *liveStream) checkMoved(last *livePlaylist, killed bool) {
 				default:
 					before++
 				}
-				if after == 1 && (!segment.discontinuity || segment.init == list.segments[0].init) {
+				if after == 1 && i > 0 && (!segment.discontinuity || segment.init == list.segments[0].init) {
 					t.Errorf("%s, %s: the second node begins with %+v", name, what, segment)
 				}
 				if status, _ := s.get(name + "/" + segment.uri); (status == http.StatusOK) == segment.gap {
 					t.Errorf("%s, %s: segment %d of %d is answered with %d: %+v", name, what, i, len(list.segments), status, segment)
 				}
 			}
-			if before < wholeSegments(last) || gaps > 0 && !killed || after == 0 || list.sequence != last.sequence {
+			// What is older than a minute is gone by now if the machine was busy.
+			if int(list.sequence)+before < wholeSegments(last) || gaps > 0 && !killed || after == 0 || list.sequence < last.sequence || list.sequence > 0 && what == "all" {
 				t.Errorf("%s, %s: %d segments, %d gaps, %d segments from %d on, after %d from %d on", name, what, before, gaps, after, list.sequence, wholeSegments(last), last.sequence)
 			}
 		}
@@ -315,11 +316,14 @@ func (p *player) until(t *testing.T, encoder int) {
 // wait waits until the player has seen the end.
 func (p *player) wait(t *testing.T) {
 	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(harness.Timeout):
-		t.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
-	}
+	harness.Eventually(t, func() error {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			return fmt.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
+		}
+	})
 	t.Logf("the player showed %d and %d frames", p.frames[0].Load(), p.frames[1].Load())
 }
 

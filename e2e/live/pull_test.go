@@ -21,7 +21,7 @@ import (
 func livePull(t *testing.T) {
 	server := liveSource(t)
 	w := harness.NewWeir(t)
-	args := []string{"--session-timeout", "20s"}
+	args := []string{"--session-timeout", "10m"}
 	w.Start(args...)
 	s := pulledStream(w, server.url+"/live.m3u8")
 	s.waitAudio()

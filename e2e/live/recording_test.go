@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -170,24 +169,12 @@ type recordingEvent struct {
 // next returns the next event of a kind, and its cursor.
 func next(l *harness.Listener, t *testing.T, kinds ...string) (cursor string, e recordingEvent) {
 	t.Helper()
-	defer l.Patient()()
-	for l.Lines.Scan() {
-		field, value, _ := strings.Cut(l.Lines.Text(), ": ")
-		switch field {
-		case "id":
-			cursor = value
-		case "data":
-			e = recordingEvent{}
-			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				t.Fatal(err)
-			}
-			if kind, _, _ := strings.Cut(e.Event, "."); slices.Contains(kinds, kind) {
-				return cursor, e
-			}
-		}
-	}
-	t.Fatalf("the events broke off: %v", l.Lines.Err())
-	return "", e
+	got := l.Next(t, fmt.Sprintf("an event of %q", kinds), func(e harness.Event) bool {
+		kind, _, _ := strings.Cut(e.Name, ".")
+		return slices.Contains(kinds, kind)
+	})
+	got.Read(t, &e)
+	return got.Cursor, e
 }
 
 // recording expects an event about the recording of a session next, and returns its

@@ -16,6 +16,7 @@ import (
 	srt "github.com/datarhei/gosrt"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // offender is a publisher that sends what it must not.
@@ -99,8 +100,7 @@ func (o *offenders) run(ctx context.Context, one offender, own *offenders) {
 // errStays says that weir let an offender go on.
 var errStays = errors.New("weir does not cut it")
 
-// cut waits until weir has closed a connection. The limits are those that weir sets, and a
-// while for a busy machine.
+// cut waits until weir has closed a connection. The limits are those that weir sets.
 func (e *rtmpEncoder) cut(ctx context.Context, limit time.Duration) error {
 	defer e.close()
 	select {
@@ -108,7 +108,7 @@ func (e *rtmpEncoder) cut(ctx context.Context, limit time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(limit + harness.Busy):
+	case <-time.After(limit + wait.Limit):
 		return errStays
 	}
 }
@@ -123,7 +123,7 @@ func raw(send func(o *offenders, conn net.Conn)) func(*offenders, context.Contex
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 		send(o, conn)
-		return harness.HungUp(conn, 10*time.Second+harness.Busy)
+		return harness.HungUp(conn, 10*time.Second)
 	}
 }
 

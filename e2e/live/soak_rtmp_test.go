@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/amf0"
+
+	"weir/internal/wait"
 )
 
 // Messages of RTMP.
@@ -36,7 +38,7 @@ func dialRTMP(ctx context.Context, from, to string) (*rtmpEncoder, error) {
 		return nil, err
 	}
 	e := &rtmpEncoder{Conn: conn, chunk: 128, gone: make(chan struct{})}
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(wait.Limit))
 	_, err = conn.Write(append([]byte{3}, make([]byte, 1536)...))
 	if err == nil {
 		_, err = io.ReadFull(conn, make([]byte, 1+2*1536))

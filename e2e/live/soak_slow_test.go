@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // slowViewers are viewers who keep weir busy with nothing.
@@ -136,7 +137,7 @@ func (s *slowViewers) sip(ctx context.Context) error {
 	}
 	defer answer.Body.Close()
 	few := make([]byte, 8)
-	for end := time.Now().Add(time.Minute + harness.Busy); ; {
+	for end := time.Now().Add(2 * time.Minute); ; { // twice as long as weir stands it
 		if _, err := answer.Body.Read(few); err != nil {
 			return nil
 		}
@@ -153,7 +154,7 @@ func (s *slowViewers) sip(ctx context.Context) error {
 
 // endOf reads what the kernel still has of an answer that weir must have given up.
 func (s *slowViewers) endOf(conn net.Conn) error {
-	_ = conn.SetReadDeadline(time.Now().Add(harness.Busy))
+	_ = conn.SetReadDeadline(time.Now().Add(wait.Limit))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		return harness.ErrConnected
 	}
@@ -197,7 +198,7 @@ func (s *slowViewers) silent(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	return harness.HungUp(conn, 10*time.Second+harness.Busy)
+	return harness.HungUp(conn, 10*time.Second)
 }
 
 // half asks half a question.
@@ -210,7 +211,7 @@ func (s *slowViewers) half(ctx context.Context) error {
 	if _, err := io.WriteString(conn, "GET /hls/"+s.good.playback+"/index.m3u8 HTTP/1.1\r\nHost: "); err != nil {
 		return err
 	}
-	return harness.HungUp(conn, 10*time.Second+harness.Busy)
+	return harness.HungUp(conn, 10*time.Second)
 }
 
 // never posts an offer to watch and does not connect.

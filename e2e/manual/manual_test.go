@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 func TestManual(t *testing.T) {
@@ -212,7 +213,7 @@ func (w *world) run(t *testing.T, p page) {
 		}
 		fmt.Fprintf(script, "echo '== %s:%d'\n%s\n", p.path, b.line, command)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = dir

@@ -19,6 +19,7 @@ import (
 
 	"weir/e2e/harness"
 	"weir/internal/blob/s3test"
+	"weir/internal/wait"
 )
 
 // world is what the blocks of the manual find: a weir with all its protocols, a film, a bucket, a
@@ -168,7 +169,7 @@ func (w *world) browse(shell map[string]string, url, until string) error {
 	if until == "" {
 		until = `document.querySelector("video").currentTime > 0.5`
 	}
-	ctx, cancel := context.WithTimeout(w.browser.Ctx, harness.Timeout/2)
+	ctx, cancel := context.WithTimeout(w.browser.Ctx, wait.Limit)
 	defer cancel()
 	if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
 		return err

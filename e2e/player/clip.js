@@ -30,7 +30,7 @@ window.frames = async ({ engine, url }) => {
   }
   const until = (what, look) =>
     new Promise((resolve, reject) => {
-      const deadline = performance.now() + 60_000;
+      const deadline = performance.now() + 300_000; // it hangs
       const timer = setInterval(() => {
         if (!look() && result.errors.length === 0 && performance.now() < deadline) return;
         clearInterval(timer);

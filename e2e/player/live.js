@@ -1,5 +1,6 @@
-// watch lets hls.js play a live stream with low latency, and goes on until the page is
-// left. Nothing here helps it over a gap.
+// watch lets hls.js play a live stream with low latency, and goes on until the page is left. As the
+// watch page does (web/src/player/playback.ts), it starts anew after an error that hls.js does not get
+// over, and when the picture stands still.
 //
 //   url    of a master playlist
 window.watch = (url) => {
@@ -15,17 +16,65 @@ window.watch = (url) => {
     if (said.length > 3000) said.shift();
   };
   const debug = { debug: note, log: note, info: note, warn: note, error: note };
-  const player = new Hls({ enableWorker: false, lowLatencyMode: true, debug });
-  const fatal = [];
-  const others = {};
-  player.on(Hls.Events.ERROR, (_, data) => {
-    if (data.fatal) fatal.push(`${data.details} ${data.response?.code ?? ""} ${data.reason ?? data.error?.message ?? ""}`);
-    else others[data.details] = (others[data.details] ?? 0) + 1;
-  });
-  video.addEventListener("error", () => fatal.push(`video: ${video.error?.message} (${video.error?.code})`));
-  player.attachMedia(video);
-  player.loadSource(url);
-  video.play().catch((error) => fatal.push(`play: ${error.message}`));
+  const errors = {};
+  let player;
+  let timer;
+  let recovered = 0;
+  let moved = Date.now(); // when the picture last did
+  let at = 0;
+  let played = 0; // seconds
+
+  // total adds up a count of the browser's, which begins anew with each player.
+  const counts = {};
+  const total = (name, value) => {
+    const count = (counts[name] ??= { before: 0, last: 0 });
+    if (value < count.last) count.before += count.last;
+    count.last = value;
+    return count.before + value;
+  };
+  const totals = () => {
+    const { totalVideoFrames, corruptedVideoFrames } = video.getVideoPlaybackQuality();
+    return {
+      frames: total("frames", totalVideoFrames),
+      corrupted: total("corrupted", corruptedVideoFrames),
+      soundBytes: total("sound", video.webkitAudioDecodedByteCount ?? 0),
+    };
+  };
+
+  const play = () => {
+    clearTimeout(timer);
+    totals();
+    player?.destroy();
+    moved = Date.now();
+    const hls = (player = new Hls({ enableWorker: false, lowLatencyMode: true, debug }));
+    hls.on(Hls.Events.ERROR, (_, error) => {
+      const name = `${error.details}${error.fatal ? ` fatal ${error.response?.code ?? ""} ${error.reason ?? error.error?.message ?? ""}` : ""}`;
+      errors[name] = (errors[name] ?? 0) + 1;
+      if (!error.fatal || hls !== player) return;
+      if (error.type === Hls.ErrorTypes.MEDIA_ERROR && Date.now() - recovered > 5000) {
+        recovered = Date.now();
+        return hls.recoverMediaError();
+      }
+      clearTimeout(timer);
+      timer = setTimeout(play, 2000);
+    });
+    hls.attachMedia(video);
+    hls.loadSource(url);
+    video.play().catch((error) => note(`play: ${error.message}`));
+  };
+  play();
+
+  setInterval(() => {
+    const step = video.currentTime - at;
+    at = video.currentTime;
+    if (step > 0 && step < 2 && !video.seeking) {
+      played += step;
+      moved = Date.now();
+    } else if (Date.now() - moved > 10_000) {
+      note("the picture stands still; it starts anew");
+      play();
+    }
+  }, 250);
 
   // change goes on with the rendition of a height, from the next segment on, unless it does so already.
   window.change = (height) => {
@@ -36,19 +85,13 @@ window.watch = (url) => {
   window.said = () => said.join("\n");
 
   // watched tells how it goes.
-  window.watched = () => {
-    const { totalVideoFrames, corruptedVideoFrames } = video.getVideoPlaybackQuality();
-    return {
-      fatal,
-      others,
-      at: video.currentTime,
-      date: player.playingDate?.getTime() ?? 0, // of the picture that is shown, by the stream's own clock
-      latency: player.latency,
-      frames: totalVideoFrames,
-      corrupted: corruptedVideoFrames,
-      soundBytes: video.webkitAudioDecodedByteCount ?? 0,
-      height: video.videoHeight,
-      lowLatency: player.lowLatencyMode && (player.levels[player.currentLevel]?.details?.partList?.length ?? 0) > 0,
-    };
-  };
+  window.watched = () => ({
+    errors,
+    played,
+    date: player.playingDate?.getTime() ?? 0, // of the picture that is shown, by the stream's own clock
+    latency: player.latency,
+    ...totals(),
+    height: video.videoHeight,
+    lowLatency: player.lowLatencyMode && (player.levels[player.currentLevel]?.details?.partList?.length ?? 0) > 0,
+  });
 };

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"weir/e2e/harness"
 )
@@ -147,19 +146,17 @@ func (i *image) serve(t *testing.T, b build, env []string) {
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
-	deadline := time.After(time.Minute)
-	for {
-		if _, err := get("http://" + addr + "/healthz"); err == nil {
-			break
-		}
+	harness.Eventually(t, func() error {
 		select {
 		case err := <-exited:
 			t.Fatalf("weir ended: %v\n%s", err, log)
-		case <-deadline:
-			t.Fatalf("weir does not answer\n%s", log)
-		case <-time.After(100 * time.Millisecond):
+		default:
 		}
-	}
+		if _, err := get("http://" + addr + "/healthz"); err != nil {
+			return fmt.Errorf("weir does not answer: %w\n%s", err, log)
+		}
+		return nil
+	})
 	version, err := get("http://" + addr + "/api/version")
 	if want := fmt.Sprintf(`"commit":%q`, commit(t)); err != nil || !strings.Contains(version, want) || !strings.Contains(version, "v"+b.version) {
 		t.Errorf("version %s, %v; want %s and v%s", version, err, want, b.version)

@@ -14,39 +14,40 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // slowKind is a way to keep a server busy with nothing.
 type slowKind struct {
 	name  string
-	limit time.Duration // within which weir must close the connection
+	limit time.Duration // after which weir closes the connection
 	// run is slow until weir has had enough; it returns an error when weir let it go on.
 	run func(s *slowClients, conn net.Conn, limit time.Duration) error
 }
 
 func slowKinds() []slowKind {
 	return []slowKind{
-		{"slow headers", 10*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow headers", 10 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "GET /api/stream HTTP/1.1\r\nHost: x\r\nX-Slow: ")
 		}},
-		{"slow body", 20*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow body", 20 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "POST /api/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.key+"\r\nContent-Length: 100000\r\n\r\n")
 		}},
-		{"slow body without a key", 20*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow body without a key", 20 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "POST /api/stream HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
 		}},
-		{"slow body nobody wants", 20*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow body nobody wants", 20 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "GET /api/stream?limit=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.key+"\r\nContent-Length: 100000\r\n\r\n")
 		}},
-		{"slow body to no endpoint", 20*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow body to no endpoint", 20 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
 		}},
-		{"slow body to healthz", 20*time.Second + harness.Busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+		{"slow body to healthz", 20 * time.Second, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
 		}},
-		{"slow reader", 30*time.Second + harness.Busy, (*slowClients).read},
-		{"silent", 10*time.Second + harness.Busy, (*slowClients).silent},
-		{"idle", 2*time.Minute + harness.Busy, (*slowClients).idle},
+		{"slow reader", 30 * time.Second, (*slowClients).read},
+		{"silent", 10 * time.Second, (*slowClients).silent},
+		{"idle", 2 * time.Minute, (*slowClients).idle},
 	}
 }
 
@@ -128,7 +129,7 @@ func drip(conn net.Conn, limit time.Duration, beginning string) error {
 		return err
 	}
 	answer := make([]byte, 4096)
-	for end := time.Now().Add(limit); time.Now().Before(end); {
+	for end := time.Now().Add(limit + wait.Limit); time.Now().Before(end); {
 		if _, err := conn.Write([]byte{' '}); err != nil {
 			return nil
 		}
@@ -159,7 +160,7 @@ func (s *slowClients) read(conn net.Conn, limit time.Duration) error {
 	if _, err := io.WriteString(conn, "GET "+s.list+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.key+"\r\n\r\n"); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, long: limit - harness.Busy + 2*time.Second}), nil)
+	answer, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, long: limit + 10*time.Second}), nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ type slowReader struct {
 // Read implements io.Reader.
 func (r *slowReader) Read(p []byte) (int, error) {
 	if !r.end.IsZero() && time.Now().After(r.end) {
-		_ = r.conn.SetReadDeadline(r.end.Add(harness.Busy))
+		_ = r.conn.SetReadDeadline(r.end.Add(wait.Limit))
 		return r.conn.Read(p)
 	}
 	n, err := r.conn.Read(p[:min(len(p), 256)])

@@ -62,14 +62,14 @@ func soak(t *testing.T, f *flood, ops string) {
 }
 
 // calm is the good client alone.
-func (f *flood) calm(long time.Duration) []wait {
+func (f *flood) calm(long time.Duration) []goodReply {
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
 	return f.good(ctx)
 }
 
 // quantile is of all waits for a request; "" = for any.
-func quantile(all []wait, request string, q float64) time.Duration {
+func quantile(all []goodReply, request string, q float64) time.Duration {
 	var took []time.Duration
 	for _, w := range all {
 		if request == "" || w.request == request {
@@ -80,7 +80,7 @@ func quantile(all []wait, request string, q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-func quantiles(all []wait, request string) []time.Duration {
+func quantiles(all []goodReply, request string) []time.Duration {
 	var few []time.Duration
 	for _, q := range []float64{0.5, 0.99, 1} {
 		few = append(few, quantile(all, request, q).Round(10*time.Microsecond))

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // TestFlood sends bad input for a few seconds, beside slow clients and a good one:
@@ -171,7 +172,7 @@ func (f *flood) send(method, path string, body, v any) error {
 // run floods weir and looks at what it does. It returns how long the good client
 // waited for each answer. Slow clients are watched to their end, the idle ones
 // among them only when there is the timeout for that.
-func (f *flood) run(long time.Duration, patient bool) (waited []wait) {
+func (f *flood) run(long time.Duration, patient bool) (waited []goodReply) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
@@ -259,7 +260,7 @@ func (c *attacker) send(ctx context.Context, r badRequest) (status int, text str
 		}
 		c.reader = bufio.NewReader(c.conn)
 	}
-	_ = c.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.conn.SetDeadline(time.Now().Add(wait.Limit))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	conn := c.conn
@@ -284,8 +285,8 @@ func (c *attacker) send(ctx context.Context, r badRequest) (status int, text str
 	return answer.StatusCode, string(all), nil
 }
 
-// wait is how long the good client waited for the answer to a request.
-type wait struct {
+// goodReply is how long the good client waited for the response to a request.
+type goodReply struct {
 	request string
 	took    time.Duration
 }
@@ -295,7 +296,7 @@ var goodRequests = []string{"get", "list", "create", "change"}
 
 // good is a client that does nothing wrong. It sends its requests at their time,
 // whether or not the former ones were answered.
-func (f *flood) good(ctx context.Context) (waited []wait) {
+func (f *flood) good(ctx context.Context) (waited []goodReply) {
 	f.t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -319,7 +320,7 @@ func (f *flood) good(ctx context.Context) (waited []wait) {
 			took := time.Since(began)
 			mu.Lock()
 			defer mu.Unlock()
-			waited = append(waited, wait{request, took})
+			waited = append(waited, goodReply{request, took})
 			if err != nil {
 				f.t.Errorf("a good request went wrong: %v", err)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"weir/e2e/harness"
 	"weir/internal/store"
+	"weir/internal/wait"
 	words "weir/internal/weir"
 )
 
@@ -228,7 +229,7 @@ func (k *killing) killAll(deliveries int) {
 	}
 	slices.Sort(points)
 	for i, way := range ways {
-		k.wait("the next point", time.Minute+time.Duration(deliveries)*50*time.Millisecond, func(arrivals []arrival, _ int) bool { return len(arrivals) >= points[i] })
+		k.wait("the next point", func(arrivals []arrival, _ int) bool { return len(arrivals) >= points[i] })
 		way()
 		k.restart()
 	}
@@ -239,14 +240,16 @@ func (k *killing) kill() {
 	k.kills++
 }
 
-func (k *killing) wait(what string, limit time.Duration, done func(arrivals []arrival, held int) bool) {
+// wait waits as long as something more arrives.
+func (k *killing) wait(what string, done func(arrivals []arrival, held int) bool) {
 	k.t.Helper()
-	held := 0
-	if !k.to.wait(limit, func(arrivals []arrival, now int) bool { held = now; return done(arrivals, now) }) {
-		left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
-		k.t.Fatalf("%s not within %v; after %d kills %d arrived, %d are held and %d are left (%v); weir says:\n%s",
-			what, limit, k.kills, len(k.to.all()), held, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
-	}
+	defer func() {
+		if k.t.Failed() {
+			left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
+			k.t.Logf("after %d kills %d are left (%v); weir says:\n%s", k.kills, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
+		}
+	}()
+	wait.Progress(k.t, func() error { return k.to.check(what, done) })
 }
 
 // killAnytime kills weir while it does whatever it does.
@@ -262,9 +265,9 @@ func (k *killing) killHolding() {
 	for _, asset := range assets {
 		k.change(k.t.Context(), asset, 0)
 	}
-	k.wait("enough are held", time.Minute, func(_ []arrival, held int) bool { return held >= len(assets)*len(k.hooks) })
+	k.wait("enough are held", func(_ []arrival, held int) bool { return held >= len(assets)*len(k.hooks) })
 	k.kill()
-	k.wait("all connections are closed", time.Minute, func(_ []arrival, held int) bool { return held == 0 }) // the kernel has told the receiver
+	k.wait("all connections are closed", func(_ []arrival, held int) bool { return held == 0 }) // the kernel has told the receiver
 	cutOff := map[string]bool{}
 	arrivals := k.to.all()
 	for _, a := range arrivals[before:] {
@@ -275,7 +278,7 @@ func (k *killing) killHolding() {
 	k.to.release()
 	again := time.Now()
 	k.restart()
-	k.wait("what was cut off arrives again", time.Minute, func(now []arrival, _ int) bool {
+	k.wait("what was cut off arrives again", func(now []arrival, _ int) bool {
 		i := slices.IndexFunc(now[len(arrivals):], func(a arrival) bool { return cutOff[a.hook+a.event] })
 		if i < 0 {
 			return false
@@ -320,7 +323,7 @@ func (k *killing) events() []words.Event {
 // knows it.
 func (k *killing) arrive(events []words.Event) {
 	k.t.Helper()
-	k.wait("everything arrives", time.Minute+time.Duration(len(events))*100*time.Millisecond, func(arrivals []arrival, _ int) bool {
+	k.wait("everything arrives", func(arrivals []arrival, _ int) bool {
 		if len(arrivals) < len(events)*len(k.hooks) {
 			return false
 		}

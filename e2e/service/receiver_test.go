@@ -2,12 +2,15 @@ package service
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
+
+	"weir/e2e/harness"
 )
 
 // arrival is one request that a webhook got.
@@ -27,12 +30,11 @@ type receiver struct {
 	arrivals []arrival
 	held     int           // requests that wait for their answer
 	open     chan struct{} // closed when answers are given
-	changed  chan struct{} // closed and made anew when something above changes
 }
 
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	r := &receiver{open: make(chan struct{}), changed: make(chan struct{})}
+	r := &receiver{open: make(chan struct{})}
 	close(r.open)
 	server := httptest.NewServer(r)
 	r.url = server.URL
@@ -77,7 +79,6 @@ func (r *receiver) take(a arrival) (open <-chan struct{}) {
 	defer r.mu.Unlock()
 	r.arrivals = append(r.arrivals, a)
 	r.held++
-	r.tell()
 	return r.open
 }
 
@@ -85,12 +86,6 @@ func (r *receiver) give() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held--
-	r.tell()
-}
-
-func (r *receiver) tell() {
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // hold keeps back the answers to what arrives from now on.
@@ -118,21 +113,18 @@ func (r *receiver) all() []arrival {
 	return r.arrivals[:len(r.arrivals):len(r.arrivals)]
 }
 
-// wait waits until the receiver is as done wants it, and reports whether it came
-// to that within the limit.
-func (r *receiver) wait(limit time.Duration, done func(arrivals []arrival, held int) bool) bool {
-	timeout := time.After(limit)
-	for {
-		r.mu.Lock()
-		ok, changed := done(r.arrivals, r.held), r.changed
-		r.mu.Unlock()
-		if ok {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			return false
-		}
+// check returns an error unless the receiver is as wanted, which what names.
+func (r *receiver) check(what string, wanted func(arrivals []arrival, held int) bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wanted(r.arrivals, r.held) {
+		return nil
 	}
+	return fmt.Errorf("waited in vain: %s; %d arrived, %d are held", what, len(r.arrivals), r.held)
+}
+
+// until waits until the receiver is as wanted.
+func (r *receiver) until(t *testing.T, what string, wanted func(arrivals []arrival, held int) bool) {
+	t.Helper()
+	harness.Eventually(t, func() error { return r.check(what, wanted) })
 }

@@ -21,6 +21,7 @@ import (
 
 	"weir/e2e/harness"
 	"weir/internal/store/pgtest"
+	"weir/internal/wait"
 )
 
 // TestFirstStart starts weir on nothing, as a newcomer does, and uses what it prints.
@@ -143,7 +144,7 @@ func TestPostgreSQLNeedsSecret(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
-		w.Start()
+		w.Start("--drain", "10m")
 		slow := beginRequest(w)
 		_ = w.Cmd.Process.Signal(syscall.SIGTERM)
 		untilDraining(w)
@@ -429,7 +430,7 @@ func beginRequest(w *harness.Weir) *slowRequest {
 		w.T.Fatal(err)
 	}
 	r := &slowRequest{t: w.T, conn: conn, read: bufio.NewReader(conn), rest: rest}
-	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(wait.Limit))
 	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
 		if line, err := r.read.ReadString('\n'); err != nil || line != want {
 			w.T.Fatalf("weir answers %q, %v, want it to ask for the body", line, err)
@@ -444,7 +445,7 @@ func beginRequest(w *harness.Weir) *slowRequest {
 // finish sends the second half and returns the answer.
 func (r *slowRequest) finish() (int, string) {
 	r.t.Helper()
-	_ = r.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = r.conn.SetDeadline(time.Now().Add(wait.Limit))
 	if _, err := io.WriteString(r.conn, r.rest); err != nil {
 		r.t.Fatal(err)
 	}

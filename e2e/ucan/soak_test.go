@@ -20,6 +20,7 @@ import (
 
 	"weir/e2e/harness"
 	"weir/internal/ucan"
+	"weir/internal/wait"
 	words "weir/internal/weir"
 )
 
@@ -139,7 +140,7 @@ func killLocal(t *testing.T, r *rig, binary, film string) (root string) {
 	id := post(w, body)
 	half := int(*soakBytes/133_169_152) / 2
 	var before []string
-	harness.Within(t, time.Hour, func() error {
+	wait.Progress(t, func() error {
 		if before, _ = filepath.Glob(w.Data + "/media/ipfs/*/*.car"); len(before) < half+1 {
 			return fmt.Errorf("%d CAR files", len(before))
 		}
@@ -154,7 +155,7 @@ func killLocal(t *testing.T, r *rig, binary, film string) (root string) {
 	}
 	w.Start()
 	restarted := time.Now()
-	out := finished(w, id)
+	out := w.Completed(id).Output.Transcode
 	for name, info := range infos {
 		if now := stat(t, name); !os.SameFile(info, now) || !now.ModTime().Equal(info.ModTime()) {
 			t.Errorf("%s was written again", name)
@@ -185,7 +186,7 @@ func killService(t *testing.T, r *rig, binary, film string) (root string) {
 	id := post(w, body)
 	half := int(*soakBytes/133_169_152) / 2
 	var before stats
-	harness.Within(t, time.Hour, func() error {
+	wait.Progress(t, func() error {
 		// In the middle of one: it has begun, and those before are stored.
 		if before = r.stats(t); before.Stored-start.Stored < half || before.Count-start.Count == before.Stored-start.Stored {
 			return fmt.Errorf("%d CAR files", before.Stored-start.Stored)
@@ -195,7 +196,7 @@ func killService(t *testing.T, r *rig, binary, film string) (root string) {
 	w.Kill()
 	w.Start("--ipfs", setting)
 	restarted := time.Now()
-	out := finished(w, id)
+	out := w.Completed(id).Output.Transcode
 	after := r.stats(t)
 	listed := r.list(t, space)
 	if len(listed) != 1 || "ipfs://"+listed[0].Root != out.BaseURL {
@@ -213,19 +214,6 @@ func killService(t *testing.T, r *rig, binary, film string) (root string) {
 	}
 	w.Stop()
 	return root
-}
-
-// finished waits longer than Completed.
-func finished(w *harness.Weir, id string) *words.TranscodeOutput {
-	w.T.Helper()
-	harness.Within(w.T, time.Hour, func() error {
-		var task words.Task
-		if w.Must("GET", "/api/task/"+id, nil, &task); !task.Done() {
-			return fmt.Errorf("the task is %+v", task.Status)
-		}
-		return nil
-	})
-	return w.Completed(id).Output.Transcode
 }
 
 // theUpload checks that the account has one upload, that of the output, and returns its root.

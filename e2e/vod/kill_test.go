@@ -34,8 +34,7 @@ func killTask(t *testing.T, w *harness.Weir, seconds int, args ...string) {
 	st := w.OpenStore()
 	w.Completed(postKill(w, o, quiet))
 
-	id := postKill(w, o, disturbed)
-	before := halfDone(t, st, id)
+	id, before := halfDone(w, st, o, disturbed)
 	w.Kill()
 	w.Start(args...)
 	restarted := time.Now()
@@ -68,8 +67,7 @@ func killWorker(t *testing.T, seconds int) {
 	st := a.OpenStore()
 	a.Completed(postKill(a, o, quiet))
 
-	id := postKill(a, o, disturbed)
-	before := halfDone(t, st, id)
+	id, before := halfDone(a, st, o, disturbed)
 	encodes := before[slices.IndexFunc(before, func(p store.Piece) bool { return p.State == store.PieceRunning })].Node
 	victim, left := a, b
 	if encodes == nodeID(t, b) {
@@ -117,15 +115,15 @@ func postKill(w *harness.Weir, o *harness.Origin, b s3test.Bucket) (id string) {
 	return task.ID
 }
 
-// halfDone waits until some chunks of a task are done and some are being done, and
-// returns its pieces as they are then.
-func halfDone(t *testing.T, st *store.Store, id string) []store.Piece {
+// halfDone posts a task, waits until some of its chunks are done and some are being done, and returns
+// its pieces as they are then. A task that was done before anybody looked is posted again.
+func halfDone(w *harness.Weir, st *store.Store, o *harness.Origin, b s3test.Bucket) (id string, pieces []store.Piece) {
+	t := w.T
 	t.Helper()
-	deadline := time.Now().Add(3 * time.Minute)
-	for {
-		pieces, err := st.Pieces(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
+	id = postKill(w, o, b)
+	harness.Eventually(t, func() (err error) {
+		if pieces, err = st.Pieces(t.Context(), id); err != nil {
+			return err
 		}
 		done, running, chunks := 0, 0, 0
 		for _, p := range pieces {
@@ -144,13 +142,15 @@ func halfDone(t *testing.T, st *store.Store, id string) []store.Piece {
 			t.Fatalf("%d chunks, want at least 6: %+v", chunks, pieces)
 		}
 		if done >= 2 && running >= 1 && done+running < chunks {
-			return pieces
+			return nil
 		}
-		if chunks > 0 && done == chunks || time.Now().After(deadline) {
-			t.Fatalf("the task was never half done: %d of %d chunks are done", done, chunks)
+		if chunks > 0 && done == chunks {
+			w.Completed(id)
+			id = postKill(w, o, b)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return fmt.Errorf("the task was never half done: %d of %d chunks are done", done, chunks)
+	})
+	return id, pieces
 }
 
 // onlyOnce checks that every piece was done once, and those that were done before the

@@ -120,14 +120,13 @@ func sendUpload(w *harness.Weir, file string) (upload, time.Duration) {
 		w.T.Fatalf("the upload is answered with %d", answer.StatusCode)
 	}
 	base := w.URL + "/hls/" + u.Asset.PlaybackID
-	deadline := time.Now().Add(2 * time.Minute)
 	var segment []byte
-	for segment = firstSegment(w, base); segment == nil; segment = firstSegment(w, base) {
-		if time.Now().After(deadline) {
-			w.T.Fatalf("it does not play; weir says:\n%s", harness.Tail(harness.WithoutRequests(w.Log.String())))
+	harness.Eventually(w.T, func() error {
+		if segment = firstSegment(w, base); segment == nil {
+			return fmt.Errorf("it does not play; weir says:\n%s", harness.Tail(harness.WithoutRequests(w.Log.String())))
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 	took := time.Since(last.at)
 	name := filepath.Join(w.T.TempDir(), "first.mp4")
 	if err := os.WriteFile(name, segment, 0o600); err != nil {
@@ -368,13 +367,12 @@ func (f *front) to(base string) {
 // wait waits until so many bytes were sent.
 func (f *front) wait(n int64) {
 	f.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for f.sent.Load() < n {
-		if time.Now().After(deadline) {
-			f.t.Fatalf("only %d bytes were sent", f.sent.Load())
+	harness.Eventually(f.t, func() error {
+		if sent := f.sent.Load(); sent < n {
+			return fmt.Errorf("%d of %d bytes were sent", sent, n)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 type countingBody struct {

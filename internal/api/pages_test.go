@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"weir/internal/account"
+	"weir/internal/wait"
 )
 
 // person uses a real browser on the account pages with
@@ -46,7 +46,7 @@ func newPerson(t *testing.T, base string) *person {
 		context.WithoutCancel(t.Context()),
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(wait.Limit),
 	)
 	ctx, cancel := chromedp.NewContext(allocated)
 	// The browser runs as long as the context that it was started with.
@@ -80,18 +80,14 @@ func newPerson(t *testing.T, base string) *person {
 	return p
 }
 
-// timeout bounds each step, so that a page that is not as expected shows as a
-// failed test and not as a hanging one.
-const timeout = time.Minute
-
 // step runs an action of the browser and returns what it gives.
 func step[T any](p *person, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, timeout)
+	ctx, cancel := context.WithTimeout(p.ctx, wait.Limit)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
-		last, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+		last, cancel := context.WithTimeout(p.ctx, wait.Limit)
 		defer cancel()
 		text, _ := chromedp.Run(last, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText`))
 		p.t.Fatalf("%v; the page shows:\n%s", err, text)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -306,13 +307,10 @@ func TestTusTwice(t *testing.T) {
 			if _, err := io.WriteString(writer, "AAAA"); err != nil {
 				t.Fatal(err)
 			}
-			// Until the first request is at work.
-			for {
-				up := &tusUpload{s: u.server, assetID: r.Asset.ID}
-				if info, err := up.load(t.Context()); err == nil && info.Writer != "" {
-					break
-				}
-			}
+			wait.Until(t, "the first request is at work", func() bool {
+				info, err := (&tusUpload{s: u.server, assetID: r.Asset.ID}).load(t.Context())
+				return err == nil && info.Writer != ""
+			})
 			if where == "another node" {
 				u.restart(nil)
 			}

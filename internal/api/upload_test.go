@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weir/internal/weir"
@@ -337,7 +338,7 @@ func TestReceiveFileBroken(t *testing.T) {
 	}
 }
 
-// A client that sends nothing, or next to nothing, is given up on; one that takes its time is not.
+// A client that sends nothing, or next to nothing, is given up on.
 func TestReceiveFileSlowly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -355,12 +356,23 @@ func TestReceiveFileSlowly(t *testing.T) {
 			}
 		})
 	}
-	u = newUploads(t, func(o *Options) { o.timeout = 3 * time.Second })
-	r := u.request()
-	whole := film(10 * uploadStep)
-	if g := u.send("PUT", r.URL, &bursts{text: whole, pause: 400 * time.Millisecond}); g.StatusCode != 200 || u.kept(r) != whole {
-		t.Errorf("a slow client: %d %s", g.StatusCode, g.body)
-	}
+}
+
+// A client that takes its time is not given up on.
+func TestReceiveFileInBursts(t *testing.T) {
+	newFixture(t) // the first one logs in, which should not be in the year 2000
+	synctest.Test(t, func(t *testing.T) {
+		u := newUploads(t, nil)
+		r := u.request()
+		u.web.Close() // time does not pass while it listens
+		whole := film(10 * uploadStep)
+		body := &bursts{text: whole, pause: uploadTimeout - time.Second}
+		w := httptest.NewRecorder()
+		u.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "PUT", r.URL, body))
+		if w.Code != 200 || u.kept(r) != whole {
+			t.Errorf("a slow client: %d %s", w.Code, w.Body)
+		}
+	})
 }
 
 // bursts is a body that comes a step at a time, with pauses.

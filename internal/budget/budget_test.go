@@ -2,9 +2,9 @@ package budget
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -17,10 +17,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -200,14 +200,12 @@ func (c *visitor) isOpen() bool { return c.ask("/") == http.StatusOK }
 // wait waits until the numbers of the budget are as wanted.
 func (s *service) wait(what string, is func(Stats) bool) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
-	defer cancel()
-	for !is(s.budget.Stats()) {
-		if ctx.Err() != nil {
-			s.Fatalf("%s: %+v", what, s.budget.Stats())
+	wait.NoError(s, func() error {
+		if now := s.budget.Stats(); !is(now) {
+			return fmt.Errorf("%s: %+v", what, now)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // busy returns the number of connections with a key that can't be thrown out.

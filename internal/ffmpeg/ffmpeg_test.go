@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -63,9 +62,6 @@ func helper(role string, args []string) int {
 				return 1
 			}
 		}
-	case "swallow": // stdin
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		return 0
 	case "engine": // another weir, with an ffmpeg of its own
 		self, err := os.Executable()
 		if err != nil {
@@ -140,21 +136,6 @@ func wantKind(t *testing.T, err error, kind weir.Kind, words ...string) {
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("error = %q, want %q in it", err, word)
-		}
-	}
-}
-
-// eventually waits for something that another process does.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(20 * time.Second)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("%s: still not so after 20 s", what)
 		}
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -79,9 +81,7 @@ func TestBriefRun(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- run(false) }()
-	for e.Stats().Waiting[Interactive] == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "the run that is not brief waits", func() bool { return e.Stats().Waiting[Interactive] > 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("a run that is not brief: %v", err)
@@ -183,7 +183,7 @@ func TestCancelKillsAllProcesses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the child of the child has ended", func() bool { return ended(child) })
+			wait.Until(t, "the child of the child has ended", func() bool { return ended(child) })
 		})
 	}
 }
@@ -239,18 +239,34 @@ func (s slow) Read([]byte) (int, error)  { <-time.After(3 * time.Second); return
 func (s slow) Write([]byte) (int, error) { <-time.After(3 * time.Second); return 0, s.err }
 
 func TestWaitingForTheCallerIsNoStall(t *testing.T) {
-	t.Parallel()
 	cause := errors.New("after a long time")
-	for name, c := range map[string]Command{
-		"input":  {Args: []string{"helper", "swallow"}, Stdin: slow{cause}},
-		"output": {Args: []string{"helper", "pour"}, Outputs: []io.Writer{slow{cause}}},
+	for name, slowly := range map[string]func(s *stream, theirs, ours *os.File){
+		"input": func(s *stream, _, ours *os.File) {
+			s.feed = ours
+			s.copyIn(slow{cause})
+		},
+		"output": func(s *stream, theirs, ours *os.File) {
+			_, _ = ours.WriteString("x")
+			s.copyOut(slow{cause}, theirs)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c.Stall = time.Second
-			if err := misbehaving(t).Run(t.Context(), c); !errors.Is(err, cause) {
-				t.Errorf("error = %v, want %v", err, cause)
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
 			}
+			defer r.Close()
+			defer w.Close()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, abort := context.WithCancelCause(t.Context())
+				s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
+				s.guards.Go(func() { s.guard(ctx, process{stall: time.Second}) })
+				slowly(s, r, w)
+				s.guards.Wait()
+				if err := context.Cause(ctx); err != cause {
+					t.Errorf("error = %v, want %v", err, cause)
+				}
+			})
 		})
 	}
 }
@@ -287,7 +303,11 @@ func atWork(t *testing.T, c Command, do func(pid int)) error {
 	done := make(chan error, 1)
 	e := engine(t, Require)
 	go func() { done <- e.Run(t.Context(), c) }()
-	<-out.first
+	select {
+	case <-out.first:
+	case err := <-done:
+		return err
+	}
 	for _, pid := range children(t) {
 		if !slices.Contains(before, pid) {
 			do(pid)
@@ -355,7 +375,7 @@ func TestFFmpegEndsWithWeir(t *testing.T) {
 			if err := <-done; ReasonOf(err) != killed {
 				t.Errorf("error = %v", err)
 			}
-			eventually(t, "ffmpeg has ended", func() bool { return ended(theirs[0]) })
+			wait.Until(t, "ffmpeg has ended", func() bool { return ended(theirs[0]) })
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -317,7 +318,7 @@ func TestHugePages(t *testing.T) {
 
 	video := []string{"-re", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=4", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"}
 	err = atWork(t, Command{Args: video}, func(pid int) {
-		eventually(t, "ffmpeg has huge pages", func() bool { return hugePages(strconv.Itoa(pid)) != "" })
+		wait.Until(t, "ffmpeg has huge pages", func() bool { return hugePages(strconv.Itoa(pid)) != "" })
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			t.Error(err)
 		}

@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"weir/internal/budget"
 	"weir/internal/cmaf"
 	"weir/internal/live"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -34,11 +34,10 @@ const goodKey = "1a2b-3c4d-5e6f-7a8b"
 type testHub struct {
 	mu         sync.Mutex
 	publishers []*testPublisher
-	changed    chan struct{} // closed at each change
 	refusals   int
 }
 
-func newTestHub() *testHub { return &testHub{changed: make(chan struct{})} }
+func newTestHub() *testHub { return &testHub{} }
 
 // filesOfStream is how many open files a stream takes.
 const filesOfStream = 30
@@ -75,7 +74,6 @@ type testFrame struct {
 func (h *testHub) publish(_ context.Context, key string, from live.Source) (publisher, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	defer h.tell()
 	if key != goodKey {
 		h.refusals++
 		return nil, weir.ErrNotFound()
@@ -85,29 +83,14 @@ func (h *testHub) publish(_ context.Context, key string, from live.Source) (publ
 	return p, nil
 }
 
-func (h *testHub) tell() {
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
-
 // wait waits until something is true, which is asked under the lock.
 func (h *testHub) wait(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for {
+	wait.Until(t, what, func() bool {
 		h.mu.Lock()
-		ok, changed := is(), h.changed
-		h.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("%s did not happen", what)
-		}
-	}
+		defer h.mu.Unlock()
+		return is()
+	})
 }
 
 // only waits for the first publisher and for its end, and returns it.
@@ -138,7 +121,6 @@ func (p *testPublisher) SetTracks(_ context.Context, tracks []cmaf.Track) error 
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
 	p.tracks = append(p.tracks, slices.Clone(tracks))
-	p.hub.tell()
 	return nil
 }
 
@@ -161,7 +143,6 @@ func (p *testPublisher) Write(f live.Frame) error {
 		return fmt.Errorf("frame of track %d that was not announced", f.Track)
 	}
 	p.frames = append(p.frames, testFrame{f, set, p.tracks[set][f.Track].Kind})
-	p.hub.tell()
 	return nil
 }
 
@@ -175,7 +156,6 @@ func (p *testPublisher) Close(clean bool) {
 	} else if p.closed = "lost"; clean {
 		p.closed = "clean"
 	}
-	p.hub.tell()
 }
 
 // of returns the frames of a kind.
@@ -209,14 +189,13 @@ func (b *logBook) String() string {
 // wait waits until all of these are in the log: the peer may see an end before it is logged.
 func (b *logBook) wait(t testing.TB, wanted ...string) {
 	t.Helper()
-	for range 300 {
+	wait.NoError(t, func() error {
 		text := b.String()
-		if !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(text, w) }) {
-			return
+		if slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(text, w) }) {
+			return fmt.Errorf("log, want %q:\n%s", wanted, text)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Errorf("log, want %q:\n%s", wanted, b)
+		return nil
+	})
 }
 
 func (b *logBook) logger() *slog.Logger {

@@ -17,6 +17,7 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/rawmessage"
 
 	"weir/internal/live"
+	"weir/internal/wait"
 )
 
 // Kinds of messages.
@@ -287,9 +288,7 @@ func TestTooManyConnections(t *testing.T) {
 	onAir := hello(t, idle(t, address, 1)[0])
 	onAir.publish(goodKey)
 	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
-	for b.Stats().Waiting != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "the place of the encoder on air is free", func() bool { return b.Stats().Waiting == 0 })
 	all := idle(t, address, 4)
 	if isOpen(all[0]) || !isOpen(all[3]) {
 		t.Error("the fourth connection did not take the place of the first")
@@ -314,9 +313,7 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	defer attack.Wait()
 	defer stop()
-	for b.Stats().Waiting != 6 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "all places are taken", func() bool { return b.Stats().Waiting == 6 })
 	onAir.audioConfig()
 	onAir.audioFrame()
 	hub.wait(t, "audio of the encoder on air", func() bool { return hub.count() == 1 })
@@ -340,9 +337,7 @@ func TestCrowdOfAddresses(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	for b.Stats().ThrownOut < 55 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "55 connections were thrown out", func() bool { return b.Stats().ThrownOut >= 55 })
 	hello(t, encoder).publish(goodKey)
 	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
 }
@@ -364,16 +359,12 @@ func TestNoFiles(t *testing.T) {
 	second := hello(t, idle(t, address, 1)[0])
 	second.publish(goodKey)
 	log.wait(t, "publisher refused", "open files")
-	for want := (Stats{Connections: 1, TurnedAway: 1}); admission.Stats() != want; {
-		time.Sleep(time.Millisecond) // until the second has ended
-	}
+	wait.Until(t, "the second has ended", func() bool { return admission.Stats() == Stats{Connections: 1, TurnedAway: 1} })
 	_ = first.Close()
 	hub.wait(t, "the end of both", func() bool {
 		return len(hub.publishers) == 2 && hub.publishers[0].closed != "" && hub.publishers[1].closed != ""
 	})
-	for b.Stats().StreamFiles != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "the open files are given back", func() bool { return b.Stats().StreamFiles == 0 })
 	hello(t, idle(t, address, 1)[0]).publish(goodKey)
 	hub.wait(t, "another publisher", func() bool { return len(hub.publishers) == 3 && hub.publishers[2].closed == "" })
 }

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
+	"weir/internal/wait"
 )
 
 // startWHIP lets peers publish to a hub, and returns the address for the good key.
@@ -212,9 +212,9 @@ func TestWHIPNoFiles(t *testing.T) {
 		t.Errorf("%d open files are kept, want %d", n, filesOfStream)
 	}
 	deleted(p)
-	for admission.budget.Stats().StreamFiles != 0 || admission.Stats().Connections != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "all is given back", func() bool {
+		return admission.budget.Stats().StreamFiles == 0 && admission.Stats().Connections == 0
+	})
 }
 
 func TestIsStreamKey(t *testing.T) {

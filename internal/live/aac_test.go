@@ -16,6 +16,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
+	"weir/internal/wait"
 )
 
 // tones returns some seconds of Opus with a tone of 0.1 s at the beginning of each, in
@@ -95,19 +96,13 @@ func never(time.Duration) bool  { return false }
 func (c *opusPublisher) until(what string, is func(m *aacEncoder) bool) {
 	c.Helper()
 	s := c.session
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	wait.Until(c, what, func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.audio.aac.mu.Lock()
-		done := is(s.audio.aac)
-		s.audio.aac.mu.Unlock()
-		s.mu.Unlock()
-		if done {
-			return
-		}
-		if time.Now().After(end) {
-			c.Fatalf("not so in time: %s", what)
-		}
-	}
+		defer s.audio.aac.mu.Unlock()
+		return is(s.audio.aac)
+	})
 }
 
 // toneTimes returns when tones begin in the audio of players, in seconds after the first video frame.

@@ -21,6 +21,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -404,7 +405,7 @@ func (s *testHub) carry(seconds float64) int64 {
 	if err := e.send(seconds); err != nil {
 		s.Fatal(err)
 	}
-	eventually(s.T, func() bool { return s.broadcast().Shows("") })
+	wait.Until(s, "viewers see something", func() bool { return s.broadcast().Shows("") })
 	s.hub.beat(s.Context())
 	s.upload()
 	return e.session.lease.Sequence
@@ -549,19 +550,17 @@ func TestUpload(t *testing.T) {
 		return nil, weir.Errorf(weir.Upstream, "gone")
 	}
 	periods := Periods{Dir: t.TempDir(), Node: "there", Media: storage, Ask: gone}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	wait.NoError(t, func() error {
 		dir, err := periods.Folder(t.Context(), session, 0)
-		var r *media.Recorder
-		if err == nil {
-			r, err = media.Recover(filepath.Join(dir, videoName))
+		if err != nil {
+			return err
 		}
-		if err == nil && r.Next() == 3 {
-			break
+		r, err := media.Recover(filepath.Join(dir, videoName))
+		if err == nil && r.Next() != 3 {
+			err = fmt.Errorf("the storage has %d segments, want 3", r.Next())
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the storage does not have 3 segments: %v", err)
-		}
-	}
+		return err
+	})
 }
 
 func disk(t *testing.T) blob.Store {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -480,7 +481,9 @@ func TestNextSession(t *testing.T) {
 
 // ffmpeg can't bear a rendition without a segment beside one that has some, so the
 // playlist of audio waits for the audio that ends its first one.
-func TestFirstSegmentsTogether(t *testing.T) {
+func TestFirstSegmentsTogether(t *testing.T) { synctest.Test(t, firstSegmentsTogether) }
+
+func firstSegmentsTogether(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(2.04); err != nil { // with the key frame that is held until the next frame
@@ -499,10 +502,11 @@ func TestFirstSegmentsTogether(t *testing.T) {
 		text, err := b.Playlist(t.Context(), audioName, plain)
 		answer <- fmt.Sprintf("%s%v", text, err)
 	}()
+	synctest.Wait()
 	select {
 	case text := <-answer:
 		t.Fatalf("the audio has no segment yet, and there is a playlist:\n%s", text)
-	case <-time.After(200 * time.Millisecond): // in which it can be wrong
+	default:
 	}
 	e.frame++
 	if err := e.send(0.4); err != nil {
@@ -513,10 +517,11 @@ func TestFirstSegmentsTogether(t *testing.T) {
 	}
 }
 
-// TestWait asks for what is not there yet.
 // A player that has all parts of a long segment asks for the next one before it can know
 // that there is none.
-func TestWaitAfterALongSegment(t *testing.T) {
+func TestWaitAfterALongSegment(t *testing.T) { synctest.Test(t, waitAfterALongSegment) }
+
+func waitAfterALongSegment(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	send := func(frames int, sync bool) {
@@ -540,10 +545,11 @@ func TestWaitAfterALongSegment(t *testing.T) {
 		text, err := b.Playlist(t.Context(), videoName, Query{Low: true, Segment: 0, Part: 20})
 		answer <- fmt.Sprintf("%s%v", text, err)
 	}()
+	synctest.Wait()
 	select {
 	case text := <-answer:
 		t.Fatalf("there is nothing new, and an answer:\n%s", text)
-	case <-time.After(100 * time.Millisecond): // in which it can be wrong
+	default:
 	}
 	send(10, false)
 	if text := <-answer; !strings.Contains(text, "1.0.m4s") {
@@ -551,6 +557,7 @@ func TestWaitAfterALongSegment(t *testing.T) {
 	}
 }
 
+// TestWait asks for what is not there yet.
 func TestWait(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()

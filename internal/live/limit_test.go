@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -262,18 +263,16 @@ func TestStatsDoNotBlockViewers(t *testing.T) {
 	}()
 	go func() {
 		defer close(found)
-		for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+		for range 200 { // long enough for Stats to begin
 			s.hub.Find(s.stream.PlaybackID)
+			time.Sleep(time.Millisecond)
 		}
 	}()
-	select {
-	case <-found:
-	case <-time.After(30 * time.Second):
-		t.Error("streams are not found while Stats runs")
-	}
-	e.session.mu.Unlock()
-	<-counted
-	<-found
+	defer func() {
+		e.session.mu.Unlock()
+		<-counted
+	}()
+	wait.Receive(t, "streams are found while Stats runs", found)
 }
 
 // A publisher tells how many open files its stream takes at most.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -29,7 +30,7 @@ func (s *testHub) wantPull() {
 // nextPull returns the pull that the node takes.
 func (s *testHub) nextPull() *Pull {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), wait.Limit)
 	defer cancel()
 	p, err := s.hub.NextPull(ctx)
 	if err != nil {

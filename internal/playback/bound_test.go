@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/rtc/rtctest"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -150,7 +151,7 @@ func TestViewerLimit(t *testing.T) {
 	}
 
 	h.limitViewers(0)
-	eventually(t, "a limit of 0 lets nobody begin", func() bool {
+	wait.Until(t, "a limit of 0 lets nobody begin", func() bool {
 		return strings.Contains(h.get(h.at(a, "index.m3u8"), by(3)...).body, "limit of 0 viewers")
 	})
 }
@@ -185,7 +186,7 @@ func TestViewerLimitOverWebRTC(t *testing.T) {
 	if answer.StatusCode != http.StatusForbidden || !strings.Contains(answer.Text, "limit of 1 viewers") {
 		t.Errorf("a second viewer over WebRTC: %d %s", answer.StatusCode, answer.Text)
 	}
-	eventually(t, "the stream plays over HLS", func() bool {
+	wait.Until(t, "the stream plays over HLS", func() bool {
 		return h.ask("HEAD", h.under(s.PlaybackID, "index.m3u8")).StatusCode == http.StatusOK
 	})
 	h.isFull(h.under(s.PlaybackID, "index.m3u8"), 1, "User-Agent", agents[1])

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -17,7 +18,7 @@ import (
 func (e *encoder) end(s weir.Stream) {
 	e.h.Helper()
 	e.h.changeStream(s, func(s *weir.Stream) { s.LastTerminatedAt = new(weir.At(time.Now())) })
-	eventually(e.h.TB, "the session has ended", func() bool {
+	wait.Until(e.h.TB, "the session has ended", func() bool {
 		_, err := e.h.store.OnAirOf(e.h.Context(), s.PlaybackID)
 		return weir.IsNotFound(err)
 	})

@@ -497,14 +497,3 @@ func writeTemp(t testing.TB, data []byte) string {
 	}
 	return name
 }
-
-// eventually waits until something is so.
-func eventually(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); {
-		if time.Now().After(end) {
-			t.Fatalf("still not so: %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}

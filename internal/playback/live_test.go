@@ -20,6 +20,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -55,7 +56,7 @@ func TestLivePlays(t *testing.T) {
 	want, _ := decoded(t, writeTemp(t, makeFilm(t).source), "v:0")
 	want = append(want, want...)[:e.sent[0]]
 	list := h.under(s.PlaybackID, "source/index.m3u8")
-	eventually(t, "the session has ended", func() bool { return strings.Contains(h.want(list).body, "\n#EXT-X-ENDLIST\n") })
+	wait.Until(t, "the session has ended", func() bool { return strings.Contains(h.want(list).body, "\n#EXT-X-ENDLIST\n") })
 	got, _ := decoded(t, list, "v:0")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("frames differ (-want +got):\n%s", diff)
@@ -208,7 +209,7 @@ func (h *fixture) later(url string) <-chan got {
 // waiting waits until so many requests are in the server.
 func (h *fixture) waiting(n int64) {
 	h.Helper()
-	eventually(h, fmt.Sprintf("%d requests are being answered", n), func() bool { return h.inside.Load() == n })
+	wait.Until(h, fmt.Sprintf("%d requests are being answered", n), func() bool { return h.inside.Load() == n })
 }
 
 // A request for a future playlist or part is answered when it exists.

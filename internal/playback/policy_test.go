@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -256,17 +257,17 @@ func TestAdmissionEnds(t *testing.T) {
 			h.answers("before", a, http.StatusOK, func(p string) string { return "t/" + token + "/" + p })
 			h.want(h.at(public, large+"/0.m4s"))
 			tt.end(a, s)
-			eventually(t, "it has ended", func() bool {
+			wait.Until(t, "it has ended", func() bool {
 				return h.get(h.at(a, "t/"+token+"/"+large+"/0.m4s")).StatusCode == tt.status
 			})
 			h.answers("after, with the token", a, tt.status, func(p string) string { return "t/" + token + "/" + p })
 			h.answers("after, with the JWT", a, tt.status, func(p string) string { return p + "?jwt=" + jwt })
 			ended := func() bool { return h.get(h.at(public, large+"/0.m4s")).StatusCode == http.StatusNotFound }
 			if undo != nil { // it ended all of ann's
-				eventually(t, "public content has ended too", ended)
+				wait.Until(t, "public content has ended too", ended)
 				change(undo)
 				undo = nil
-				eventually(t, "it plays again", func() bool {
+				wait.Until(t, "it plays again", func() bool {
 					return h.get(h.at(a, "t/"+token+"/"+large+"/0.m4s")).StatusCode == http.StatusOK
 				})
 			} else if ended() {
@@ -384,5 +385,5 @@ func TestMayPlay(t *testing.T) {
 		t.Errorf("content that does not exist: %v", err)
 	}
 	h.changeAsset(gated, func(a *weir.Asset) { a.Deleted = true })
-	eventually(t, "the token of a deleted asset is refused", func() bool { return may(gated, own, "") != nil })
+	wait.Until(t, "the token of a deleted asset is refused", func() bool { return may(gated, own, "") != nil })
 }

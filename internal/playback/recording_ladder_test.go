@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/media"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -27,6 +28,6 @@ func TestRecordingGetsRenditions(t *testing.T) {
 	p.Renditions = append(p.Renditions, media.Rendition{Name: small, Dir: small, Complete: true})
 	h.present(a, p)
 	h.changeAsset(a, func(a *weir.Asset) { a.Status.UpdatedAt = weir.At(time.Now()) })
-	eventually(t, "the rendition is there", func() bool { return variants() == 2 })
+	wait.Until(t, "the rendition is there", func() bool { return variants() == 2 })
 	h.want(h.at(a, small+"/0.m4s"))
 }

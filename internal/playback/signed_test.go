@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -68,9 +69,9 @@ func TestSignedAsset(t *testing.T) {
 		a := make()
 		before := h.want(h.at(a, "index.m3u8"))
 		h.changeAsset(a, func(a *weir.Asset) { a.Sign, a.Status.UpdatedAt = true, weir.At(time.Now()) })
-		eventually(t, "it is not played unsigned", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusNotFound })
+		wait.Until(t, "it is not played unsigned", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusNotFound })
 		root := h.sign(a)
-		eventually(t, "it is played signed", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusOK })
+		wait.Until(t, "it is played signed", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusOK })
 		if after := h.want(h.at(a, "index.m3u8")); after.body != before.body {
 			t.Errorf("%s: the playlist is\n%s\nwas\n%s", name, after.body, before.body)
 		}

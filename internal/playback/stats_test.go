@@ -7,7 +7,7 @@ import (
 	"weir/internal/view"
 )
 
-func TestStats(t *testing.T) {
+func TestStatsOfViewers(t *testing.T) {
 	s := Server{control: &access.Control{}, views: view.New(view.Options{ViewerID: func(view.Viewer) string { return "" }})}
 	s.views.Start(&view.Title{PlaybackID: "p"}, view.Viewer{Token: "a"})
 	s.reloads.Add(3)

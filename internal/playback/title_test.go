@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/media"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -42,7 +43,7 @@ func TestUnfinishedAsset(t *testing.T) {
 		h.putTrack(prefix+"/"+small, film.small, n)
 		h.present(a, p)
 		for _, path := range []string{large + "/index.m3u8", large + "/ts.m3u8", "audio0/index.m3u8"} {
-			eventually(t, fmt.Sprintf("%s has %d segments", path, n), func() bool {
+			wait.Until(t, fmt.Sprintf("%s has %d segments", path, n), func() bool {
 				g := h.get(h.at(a, path))
 				return g.StatusCode == 200 && strings.Count(g.body, "#EXTINF") == n
 			})
@@ -71,7 +72,7 @@ func TestUnfinishedAsset(t *testing.T) {
 	// One is complete before the other: it alone is offered.
 	p.Renditions[0].Complete = true
 	h.present(a, p)
-	eventually(t, "the list has ended", func() bool { return strings.Contains(list(large+"/index.m3u8"), "ENDLIST") })
+	wait.Until(t, "the list has ended", func() bool { return strings.Contains(list(large+"/index.m3u8"), "ENDLIST") })
 	if text := list("index.m3u8"); strings.Count(text, "#EXT-X-STREAM-INF") != 1 || !strings.Contains(text, large+"/index.m3u8") {
 		t.Errorf("a rendition that is behind is offered:\n%s", text)
 	}
@@ -89,7 +90,7 @@ func TestUnfinishedAsset(t *testing.T) {
 	// A complete file is not laid out again, though the asset is not ready.
 	p.Renditions = p.Renditions[:1]
 	h.present(a, p)
-	eventually(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
+	wait.Until(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
 	h.want(h.at(a, large+".mp4"))
 	h.server.titles.mu.Lock()
 	h.server.titles.known[a.PlaybackID].checked = time.Time{}
@@ -101,7 +102,7 @@ func TestUnfinishedAsset(t *testing.T) {
 	p.Renditions[1].Complete, p.Complete = true, true
 	h.present(a, p)
 	h.changeAsset(a, func(a *weir.Asset) { a.Ready(time.Now()) })
-	eventually(t, "both renditions are offered", func() bool { return strings.Count(list("index.m3u8"), "#EXT-X-STREAM-INF") == 2 })
+	wait.Until(t, "both renditions are offered", func() bool { return strings.Count(list("index.m3u8"), "#EXT-X-STREAM-INF") == 2 })
 	if text := list(large + "/ts.m3u8"); strings.Count(text, "#EXTINF") != audioSeconds || !strings.Contains(text, "ENDLIST") {
 		t.Errorf("at the end:\n%s", text)
 	}

@@ -16,6 +16,7 @@ import (
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -94,7 +95,7 @@ func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()
 		<-done
 	}
 	h.Cleanup(stop)
-	eventually(h, "the stream is on air", func() bool {
+	wait.Until(h, "the stream is on air", func() bool {
 		b, ok := h.hub.Find(s.PlaybackID)
 		return ok && len(b.Master().Video) > 0
 	})
@@ -133,7 +134,7 @@ func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte
 // watches waits until a peer has seen and heard some of a stream.
 func watches(p *rtctest.Peer) {
 	p.Helper()
-	eventually(p, "the viewer sees and hears the stream", func() bool {
+	wait.Until(p, "the viewer sees and hears the stream", func() bool {
 		_, video := p.Got("video")
 		_, audio := p.Got("audio")
 		return video > time.Second && audio > time.Second
@@ -159,14 +160,14 @@ func TestWHEP(t *testing.T) {
 		t.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
 	}
 	leaver.Ended()
-	eventually(t, "the viewing is counted", func() bool {
+	wait.Until(t, "the viewing is counted", func() bool {
 		rows, err := h.store.Views(t.Context(), store.ViewQuery{UserID: h.ann.ID, StreamID: s.ID, PlaybackID: s.PlaybackID})
 		return err == nil && len(rows) == 1 && rows[0].Views == 1 && rows[0].PlaytimeMs > 500
 	})
 	stop()
 	h.changeStream(s, func(s *weir.Stream) { s.Deleted = true })
 	stayer.Ended()
-	eventually(t, "nobody is left", func() bool { return h.server.RTC.Peers() == 0 })
+	wait.Until(t, "nobody is left", func() bool { return h.server.RTC.Peers() == 0 })
 }
 
 // Streams that browsers can't play are refused with a reason and a hint to use HLS.

@@ -28,6 +28,7 @@ import (
 	"weir/internal/live"
 	"weir/internal/store"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -115,16 +116,6 @@ func (p *platform) videoFrames(key string) (at []time.Duration, data [][]byte) {
 		}
 	}
 	return at, data
-}
-
-// await waits until something holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -349,10 +340,10 @@ func TestPush(t *testing.T) {
 	one = s.add(first.url("one?a=b"), false)
 	e := s.publish()
 	// A tap begins with a key frame, so frames are sent until there is one.
-	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.videoFrames("one?a=b"); return len(at) > 10 })
+	wait.Until(t, "the first frames", func() bool { e.send(0.2); at, _ := first.videoFrames("one?a=b"); return len(at) > 10 })
 	second := newPlatform(t, "")
 	two := s.add(second.url("two"), true)
-	await(t, "the second target", func() bool {
+	wait.Until(t, "the second target", func() bool {
 		e.send(0.2)
 		at, _ := second.videoFrames("two")
 		return len(at) > 10
@@ -364,19 +355,19 @@ func TestPush(t *testing.T) {
 	// The first target is down for a while. The second gets every frame.
 	address := first.listener.Addr().String()
 	first.close()
-	await(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
+	wait.Until(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
 	back := newPlatform(t, address)
-	await(t, "the first target again", func() bool { e.send(0.2); at, _ := back.videoFrames("one?a=b"); return len(at) > 10 })
+	wait.Until(t, "the first target again", func() bool { e.send(0.2); at, _ := back.videoFrames("one?a=b"); return len(at) > 10 })
 
 	// Both are taken away.
 	s.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateTarget(t.Context(), one.ID, func(target *weir.Target) error { target.Disabled = true; return nil })
 		return err
 	})
-	await(t, "the end of the first", func() bool { return len(s.events()) > 0 })
+	wait.Until(t, "the end of the first", func() bool { return len(s.events()) > 0 })
 	s.write(func(tx *store.Tx) error { return tx.DeleteTarget(t.Context(), two.ID) })
-	await(t, "the end of the second", func() bool { return s.health(two.ID) == weir.TargetHealth{} })
-	await(t, "two events", func() bool { return strings.Count(strings.Join(s.events(), " "), "disconnected") == 2 })
+	wait.Until(t, "the end of the second", func() bool { return s.health(two.ID) == weir.TargetHealth{} })
+	wait.Until(t, "two events", func() bool { return strings.Count(strings.Join(s.events(), " "), "disconnected") == 2 })
 	e.send(2)
 
 	checkTimes(t, first.messages("one?a=b"), true)
@@ -401,7 +392,7 @@ func TestPushAfterReopening(t *testing.T) {
 	s := newTestHub(t, "127.0.0.0/8")
 	target := s.add(p.url("key"), false)
 	before := s.publish()
-	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.videoFrames("key"); return len(at) > 10 })
+	wait.Until(t, "the first frames", func() bool { before.send(0.2); at, _ := p.videoFrames("key"); return len(at) > 10 })
 	id := s.sessionID()
 	s.stop()
 	s.startHub()
@@ -418,7 +409,7 @@ func TestPushAfterReopening(t *testing.T) {
 		}
 		return n
 	}
-	await(t, "frames from 0 on", func() bool { after.send(0.2); return restarts() == 1 })
+	wait.Until(t, "frames from 0 on", func() bool { after.send(0.2); return restarts() == 1 })
 	if h := s.health(target.ID); h.Status != statusConnected {
 		t.Errorf("the target is %+v", h)
 	}
@@ -502,7 +493,7 @@ func TestPushRefused(t *testing.T) {
 	}
 	e := s.publish()
 	for id, want := range targets {
-		await(t, want, func() bool {
+		wait.Until(t, want, func() bool {
 			e.send(0.2)
 			return s.health(id).Status == statusError
 		})
@@ -510,7 +501,7 @@ func TestPushRefused(t *testing.T) {
 			t.Errorf("last error %q, want %q", got, want)
 		}
 	}
-	await(t, "five events", func() bool {
+	wait.Until(t, "five events", func() bool {
 		e.send(0.2)
 		return len(s.events()) == len(targets)
 	})
@@ -522,7 +513,7 @@ func TestPushRefused(t *testing.T) {
 		t.Errorf("issues of the stream: %q", issues)
 	}
 	// The store has it with the next beat, for requests to other nodes.
-	await(t, "the health in the store", func() bool {
+	wait.Until(t, "the health in the store", func() bool {
 		kept, err := s.store.TargetHealth(t.Context(), s.stream.ID)
 		if err != nil {
 			t.Fatal(err)

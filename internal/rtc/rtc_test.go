@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -23,6 +24,7 @@ import (
 	"weir/internal/codec"
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -93,7 +95,7 @@ func TestAccept(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.Send(film)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 			defer cancel()
 			var video, audio []rtc.Frame
 			for len(video) < len(film.Video)-1 || len(audio) < 90 {
@@ -192,19 +194,15 @@ func TestSend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	wait.NoError(t, func() error {
 		_, video := p.Got("video")
 		_, audio := p.Got("audio")
-		if video == time.Second-time.Second/rtctest.Rate && audio == time.Duration(len(film.Audio)-1)*20*time.Millisecond {
-			break
+		if video != time.Second-time.Second/rtctest.Rate || audio != time.Duration(len(film.Audio)-1)*20*time.Millisecond {
+			return fmt.Errorf("%v of video and %v of audio arrived", video, audio)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%v of video and %v of audio arrived", video, audio)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	checkTogether(t, p, time.Now().Add(20*time.Second))
+		return nil
+	})
+	checkTogether(t, p)
 	p.Close()
 	<-out.Done()
 	if !errors.Is(out.Err(), rtc.ErrLeft) {
@@ -214,22 +212,16 @@ func TestSend(t *testing.T) {
 
 // checkTogether waits until the sender reports relate audio to video, and checks that they do so by
 // their presentation times.
-func checkTogether(t *testing.T, p *rtctest.Peer, deadline time.Time) {
+func checkTogether(t *testing.T, p *rtctest.Peer) {
 	t.Helper()
-	for {
+	wait.Until(t, "the viewer gets sender reports", func() bool {
 		video, seen := p.Began("video")
 		audio, heard := p.Began("audio")
 		if apart := (video - audio).Abs(); seen && heard && apart > time.Millisecond {
 			t.Errorf("audio and video of the same time are %v apart", apart)
 		}
-		if seen && heard {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the viewer gets no sender reports")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return seen && heard
+	})
 }
 
 // h264Track returns the track of a film by its first access unit.
@@ -474,9 +466,7 @@ func TestTCPConnections(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	for b.Stats().ThrownOut < thrownOut+36 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "36 connections were thrown out", func() bool { return b.Stats().ThrownOut >= thrownOut+36 })
 	p.Send(film)
 	for range 20 {
 		if _, err := in.Next(t.Context()); err != nil {
@@ -491,15 +481,13 @@ func TestTCPConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for {
-		if _, got := viewer.Got("video"); got > 0 {
-			break
-		}
+	wait.Until(t, "the viewer gets video", func() bool {
 		if err := out.Err(); err != nil {
 			t.Fatalf("the connection of a viewer: %v", err)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		_, got := viewer.Got("video")
+		return got > 0
+	})
 }
 
 // Answers have the addresses that the operator sets, and no others.

@@ -2,10 +2,10 @@ package srt
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/datarhei/gosrt/circular"
 	"github.com/datarhei/gosrt/packet"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -68,17 +69,14 @@ func (c *rawCaller) handshake(hello *packet.CIFHandshake) (answer packet.CIFHand
 		c.t.Fatal(err)
 	}
 	buffer := make([]byte, 1500)
-	for { // the server may not listen yet, or be slow
+	wait.NoError(c.t, func() error { // the server may not listen yet, or be slow
 		c.send(p)
 		if err := c.conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			c.t.Fatal(err)
+			return err
 		}
 		n, err := c.conn.Read(buffer)
-		if os.IsTimeout(err) && time.Since(c.began) < 10*time.Second {
-			continue
-		}
 		if err != nil {
-			c.t.Fatal(err)
+			return err
 		}
 		said, err := packet.NewPacketFromData(nil, buffer[:n])
 		if err != nil {
@@ -87,10 +85,12 @@ func (c *rawCaller) handshake(hello *packet.CIFHandshake) (answer packet.CIFHand
 		if err := said.UnmarshalCIF(&answer); err != nil {
 			c.t.Fatal(err)
 		}
-		if answer.HandshakeType == hello.HandshakeType || answer.HandshakeType.IsRejection() {
-			return answer
+		if answer.HandshakeType != hello.HandshakeType && !answer.HandshakeType.IsRejection() {
+			return fmt.Errorf("the answer is of type %v, want %v", answer.HandshakeType, hello.HandshakeType)
 		}
-	}
+		return nil
+	})
+	return answer
 }
 
 func (c *rawCaller) send(p packet.Packet) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -143,9 +144,7 @@ func TestNewJobsAreNoticed(t *testing.T) {
 	enqueue(t, st, JobTask, "first") // found by the look at the start, perhaps
 	job := <-jobs
 	job.end <- nil
-	for river.active.Load() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "the client of River is there", func() bool { return river.active.Load() != nil })
 	for _, from := range []*Store{st, command} {
 		enqueue(t, from, JobTask, "next")
 		job := <-jobs

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -88,7 +89,7 @@ func TestNamedSecretIsMadeOnce(t *testing.T) {
 		// A slow one does not block other writes.
 		slow := newStream(t, "meanwhile")
 		if _, err := st.NamedSecret(t.Context(), "slow", func() ([]byte, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 			defer cancel()
 			return []byte("s"), st.Tx(ctx, func(tx *Tx) error { return tx.CreateStream(ctx, &slow) })
 		}); err != nil {

@@ -28,6 +28,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -134,11 +135,12 @@ func (h *fixture) as(user weir.User) *fixture {
 // eventually waits until check is true.
 func (h *fixture) eventually(what string, check func() bool) {
 	h.Helper()
-	for began := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(began) > 2*time.Minute {
-			h.Fatalf("it did not come to it that %s; log:\n%s", what, h.log)
+	wait.NoError(h, func() error {
+		if check() {
+			return nil
 		}
-	}
+		return fmt.Errorf("it did not come to it that %s; log:\n%s", what, h.log)
+	})
 }
 
 func (h *fixture) write(do func(*store.Tx) error) {

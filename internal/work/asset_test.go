@@ -23,6 +23,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -100,7 +101,7 @@ func TestImportedAsset(t *testing.T) {
 
 	// The source tracks are deleted, the renditions stay.
 	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
-	eventually(t, "tracks of the source deleted", func() bool {
+	wait.Until(t, "tracks of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
 		return err == nil && len(left) == 0
 	})
@@ -118,7 +119,7 @@ func TestImportedAsset(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "bytes of the asset deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
+	wait.Until(t, "bytes of the asset deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
 	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetDeleted || a.PlaybackURL != "" {
 		t.Errorf("deleted asset = %+v, %v", a, err)
 	}
@@ -193,7 +194,7 @@ func TestSequentialAsset(t *testing.T) {
 	if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
 		t.Errorf("thumbnails: %v", err)
 	}
-	eventually(t, "audio of the source deleted", func() bool {
+	wait.Until(t, "audio of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", assetFolder(asset.ID), "source*"))
 		return err == nil && len(left) == 0
 	})
@@ -291,7 +292,7 @@ func TestObjectStore(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
+	wait.Until(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
 // TestUploadExpires fails an asset that is not uploaded in time. Its parts are deleted later, with

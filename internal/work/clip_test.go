@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -172,7 +173,7 @@ func TestClipOfAsset(t *testing.T) {
 	if len(task.Status.Warnings) != 0 || *task.Status.Progress != 1 {
 		t.Errorf("status %+v", task.Status)
 	}
-	eventually(t, "a clip that counts", func() bool { return c.clips.Stats().Copied > 0 })
+	wait.Until(t, "a clip that counts", func() bool { return c.clips.Stats().Copied > 0 })
 	if stats := c.clips.Stats(); stats.Completed != 1 || stats.Encoded == 0 || stats.Copied == 0 || stats.Encoded+stats.Copied != int64(frames) {
 		t.Errorf("%d frames are counted as %+v", frames, stats)
 	}
@@ -198,7 +199,7 @@ func TestClipOfAsset(t *testing.T) {
 
 	// A node that was killed before it could note that the job is done does it again.
 	c.inTx(t, func(tx *store.Tx) error { return tx.EnqueueClip(t.Context(), task, time.Time{}) })
-	eventually(t, "the job is done again", func() bool { return c.idle(t) })
+	wait.Until(t, "the job is done again", func() bool { return c.idle(t) })
 	if again, err := c.Store.Task(t.Context(), task.ID); err != nil || !cmp.Equal(task, again) {
 		t.Errorf("done again, the task is %+v, error %v", again, err)
 	}
@@ -358,7 +359,7 @@ func TestClipFails(t *testing.T) {
 	if after = c.until(t, after.ID, phase(weir.TaskFailed)); after.Status.ErrorMessage != "the stream ended before the start of the clip" {
 		t.Errorf("status %+v", after.Status)
 	}
-	eventually(t, "four clips that count as failed", func() bool { return c.clips.Stats().Failed == 4 })
+	wait.Until(t, "four clips that count as failed", func() bool { return c.clips.Stats().Failed == 4 })
 }
 
 // A failure that may not recur is no reason to give up, at first.
@@ -478,7 +479,7 @@ func TestClipOfAnotherNode(t *testing.T) {
 	// A job that is here although the session is there goes there.
 	task := c.clip(t, weir.ClipParams{SessionID: session.ID}, 1e12, 1e12+1000)
 	c.inTx(t, func(tx *store.Tx) error { return tx.Enqueue(t.Context(), store.JobClip, task.ID) })
-	eventually(t, "the job of the other node", func() bool {
+	wait.Until(t, "the job of the other node", func() bool {
 		stats, err := c.Store.JobStats(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -121,7 +122,7 @@ func TestRetries(t *testing.T) {
 	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetFailed || a.Status.ErrorMessage != "the keys are away" {
 		t.Errorf("asset = %+v, %v", a.Status, err)
 	}
-	eventually(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
+	wait.Until(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
 }
 
 // TestPresignedSource fetches a source with the signature in its URL, also when the task is
@@ -213,7 +214,7 @@ func TestCancel(t *testing.T) {
 	if task.Status.ErrorMessage != "" {
 		t.Errorf("status = %+v", task.Status)
 	}
-	eventually(t, "empty folder", func() bool {
+	wait.Until(t, "empty folder", func() bool {
 		if err := n.tidyFolders(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +272,7 @@ func testCrash(t *testing.T, h *fixture) {
 		n.Work.Store = h.open(t, "")
 	})
 	kill := h.process(t)
-	eventually(t, "a piece begun after the first", func() bool {
+	wait.Until(t, "a piece begun after the first", func() bool {
 		pieces, err := n.Store.Pieces(t.Context(), second.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/ipfs"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -104,10 +105,10 @@ func TestTranscodeToIPFS(t *testing.T) {
 	if used, err := n.Store.Used(t.Context(), caller.UserID, weir.Storage); err != nil || used != u.Size {
 		t.Errorf("the account uses %d bytes, %v; want %d", used, err, u.Size)
 	}
-	eventually(t, "the upload is counted", func() bool { s := n.Stats(); return s.Uploads == 1 && s.UploadedBytes == u.Size })
-	eventually(t, "staged files are deleted", func() bool { return empty(filepath.Join(h.dir, "media", "work")) })
+	wait.Until(t, "the upload is counted", func() bool { s := n.Stats(); return s.Uploads == 1 && s.UploadedBytes == u.Size })
+	wait.Until(t, "staged files are deleted", func() bool { return empty(filepath.Join(h.dir, "media", "work")) })
 	n.remove(t, u.ID)
-	eventually(t, "the upload is removed", func() bool {
+	wait.Until(t, "the upload is removed", func() bool {
 		return len(n.uploadsOf(t, caller.UserID)) == 0 && empty(filepath.Join(h.dir, "media", "ipfs"))
 	})
 }
@@ -144,7 +145,7 @@ func TestUploadContinues(t *testing.T) {
 	server, caller := serve(t, made(t, short)), n.account(t, "ann")
 	task := n.transcode(t, caller, server.URL+"/clip.mp4", noBucket, toIPFS("good"))
 	n.until(t, task.ID, phase(weir.TaskCompleted))
-	eventually(t, "two retries are counted", func() bool { return n.Stats().Retried == 2 })
+	wait.Until(t, "two retries are counted", func() bool { return n.Stats().Retried == 2 })
 	if sends.Load() != 1 {
 		t.Errorf("%d shards were sent, want 1", sends.Load())
 	}
@@ -324,7 +325,7 @@ func TestCopyToIPFS(t *testing.T) {
 		_, err := tx.PurgeDeletedAssets(ctx, time.Now(), time.Now(), 10)
 		return err
 	})
-	eventually(t, "copies are removed", func() bool {
+	wait.Until(t, "copies are removed", func() bool {
 		return len(n.uploadsOf(t, caller.UserID)) == 0 && empty(filepath.Join(h.dir, "media", "ipfs"))
 	})
 }
@@ -351,12 +352,12 @@ func TestUnpin(t *testing.T) {
 		})
 	}
 	n.remove(t, ids[0])
-	eventually(t, "an upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 1 })
+	wait.Until(t, "an upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 1 })
 	if len(unpinned) != 0 {
 		t.Errorf("%s was unpinned, and another upload has it", <-unpinned)
 	}
 	n.remove(t, ids[1])
-	eventually(t, "the other upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 0 })
+	wait.Until(t, "the other upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 0 })
 	if len(unpinned) != 1 || <-unpinned != "bafyroot" {
 		t.Error("the content was not unpinned")
 	}

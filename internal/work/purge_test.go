@@ -16,6 +16,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/ipfs"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -95,7 +96,7 @@ func TestPurgeAccount(t *testing.T) {
 	worktest.Record(t, filepath.Join(n.dir, session.ID), 1)
 	n.busy.Store(1 << 30) // the job of the recording waits
 	n.close(t, air, 1, 5)
-	eventually(t, "the account removed", func() bool {
+	wait.Until(t, "the account removed", func() bool {
 		users, err := n.Store.Users(ctx, store.Query{Deleted: true})
 		if err != nil {
 			t.Fatal(err)

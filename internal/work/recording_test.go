@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -86,7 +87,7 @@ func (s *studio) close(t *testing.T, air store.OnAir, segments, bytes int64) {
 func (s *studio) recorded(t *testing.T, id, status string) weir.Session {
 	t.Helper()
 	var session weir.Session
-	eventually(t, "the recording is "+status, func() bool {
+	wait.Until(t, "the recording is "+status, func() bool {
 		assets, err := s.Store.RecordingAssets(t.Context(), []string{id})
 		if err == nil {
 			session, err = s.Store.Session(t.Context(), id)
@@ -159,7 +160,7 @@ func TestRecording(t *testing.T) {
 
 	// A node that was killed before it could note that the job is done does it again.
 	s.inTx(t, func(tx *store.Tx) error { return tx.Enqueue(t.Context(), store.JobRecording, session.ID+"/here") })
-	eventually(t, "the job is done again", func() bool { return s.idle(t) })
+	wait.Until(t, "the job is done again", func() bool { return s.idle(t) })
 	if again, err := s.Store.Asset(t.Context(), session.ID); err != nil || !cmp.Equal(asset, again) {
 		t.Errorf("done again, the asset is %+v, error %v", again, err)
 	}

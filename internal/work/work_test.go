@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +25,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -199,37 +202,24 @@ func (n *node) asset(t *testing.T, caller *weir.Caller, body weir.NewAsset) (wei
 	return asset, task
 }
 
-// timeout is how long something may take that is only waited for, on the busiest machine.
-const timeout = 5 * time.Minute
-
 // until waits until a task fulfils a condition.
-func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir.Task {
+func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) (task weir.Task) {
 	t.Helper()
-	changed, stop := n.Store.Watch(store.TopicEvent)
-	defer stop()
-	ended, stopEnded := n.Store.Watch(store.TopicTask)
-	defer stopEnded()
-	late := time.After(timeout)
-	for {
-		task, err := n.Store.Task(t.Context(), id)
-		if err != nil {
+	wait.Progress(t, func() (err error) {
+		if task, err = n.Store.Task(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		if reached(task) {
-			return task
+			return nil
 		}
 		if task.Done() {
 			t.Fatalf("task ended: %+v", task.Status)
 		}
-		select {
-		case <-changed:
-		case <-ended:
-		case <-time.After(500 * time.Millisecond):
-		case <-late:
-			pieces, err := n.Store.Pieces(t.Context(), id)
-			t.Fatalf("the task is still %+v; pieces %+v, error %v", task.Status, pieces, err)
-		}
-	}
+		status, err := json.Marshal(task.Status)
+		pieces, errPieces := n.Store.Pieces(t.Context(), id)
+		return fmt.Errorf("the task is still %s; pieces %+v, error %v", status, pieces, errors.Join(err, errPieces))
+	})
+	return task
 }
 
 func phase(want weir.TaskPhase) func(weir.Task) bool {
@@ -265,16 +255,6 @@ func snapshot(t *testing.T, e weir.Event) (a weir.Asset) {
 		t.Fatal(err)
 	}
 	return a
-}
-
-// eventually waits for a condition after the end of a task.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for late := time.Now().Add(timeout); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatal(what + ": never came")
-		}
-	}
 }
 
 // empty reports whether a folder has no files in it.
@@ -340,11 +320,11 @@ func TestTranscode(t *testing.T) {
 	if names := names(n.events(t, caller, "task/"+task.ID)); names[0] != weir.TaskUpdated || names[len(names)-1] != weir.TaskCompletedEvent {
 		t.Errorf("events = %v", names)
 	}
-	eventually(t, "empty storage", func() bool { return empty(filepath.Join(n.Dir, "../media/work")) })
+	wait.Until(t, "empty storage", func() bool { return empty(filepath.Join(n.Dir, "../media/work")) })
 	if err := n.tidyFolders(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "empty folder", func() bool { return empty(n.Dir) })
+	wait.Until(t, "empty folder", func() bool { return empty(n.Dir) })
 }
 
 func names(events []weir.Event) (names []weir.EventName) {

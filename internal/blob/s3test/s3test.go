@@ -26,6 +26,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/wait"
 )
 
 // The credentials of every bucket. They have characters that must be escaped in a URL, and that are
@@ -37,9 +39,6 @@ const (
 
 // CopyLimit is the size from which on the server copies an object only in parts.
 const CopyLimit = 6 << 20
-
-// timeout bounds the start of the server.
-const timeout = time.Minute
 
 // keeper is the shell that runs the server: $1 is the program, $2 its address, $3 the folder with
 // the buckets. It ends when its standard input does.
@@ -180,7 +179,7 @@ func (s *server) start(program string) error {
 
 // ready waits until the server accepts connections.
 func (s *server) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Limit)
 	defer cancel()
 	for tick := time.Tick(20 * time.Millisecond); ; {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.address)

@@ -2,7 +2,8 @@ package s3test
 
 import (
 	"bufio"
-	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -10,9 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"weir/internal/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -86,23 +88,15 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	}
 	_ = victim.Wait()
 
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	for tick := time.Tick(10 * time.Millisecond); ; {
-		left, err := filepath.Glob(filepath.Join(tmp, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, dialed := new(net.Dialer).DialContext(ctx, "tcp", at)
-		if dialed == nil {
+	wait.NoError(t, func() error {
+		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at); err == nil {
 			_ = conn.Close()
-		} else if len(left) == 0 {
-			return
+			return errors.New("the server still listens")
 		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			t.Fatalf("after %v the server listens (%v) or these are still there: %v", timeout, dialed, left)
+		left, err := filepath.Glob(filepath.Join(tmp, "*"))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("these are still there: %v", left)
 		}
-	}
+		return err
+	})
 }

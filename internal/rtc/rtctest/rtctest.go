@@ -20,6 +20,8 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 	"github.com/pion/webrtc/v4/pkg/media/oggreader"
+
+	"weir/internal/wait"
 )
 
 const (
@@ -27,8 +29,6 @@ const (
 	Rate = 25
 	// AudioDuration is the duration of an audio packet.
 	AudioDuration = 20 * time.Millisecond
-	// timeout is how long a test waits for something that must happen.
-	timeout = 30 * time.Second
 )
 
 // Film is encoded media.
@@ -292,22 +292,13 @@ func Request(t testing.TB, method, url, contentType, body string, headers ...str
 // Connected waits for the connection.
 func (p *Peer) Connected() {
 	p.Helper()
-	p.wait(p.connected, "the peers do not connect")
+	wait.Receive(p, "the peers connect", p.connected)
 }
 
 // Ended waits for the end of the connection.
 func (p *Peer) Ended() {
 	p.Helper()
-	p.wait(p.ended, "the connection does not end")
-}
-
-func (p *Peer) wait(c <-chan struct{}, complaint string) {
-	p.Helper()
-	select {
-	case <-c:
-	case <-time.After(timeout):
-		p.Fatal(complaint)
-	}
+	wait.Receive(p, "the connection ends", p.ended)
 }
 
 // Send sends a film once, as fast as possible.

@@ -26,16 +26,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"weir/internal/wait"
 )
 
 // superuser is the role that owns the cluster and every database in it.
 const superuser = "weir"
-
-// timeout bounds each statement sent to the cluster, so that tests fail and do not hang.
-const timeout = time.Minute
 
 // portAttempts is how many ports are tried: another process may take a free port before PostgreSQL.
 const portAttempts = 5
@@ -277,7 +275,7 @@ func (c *cluster) url(database string) string {
 // exec runs one statement on the cluster's own database.
 func (c *cluster) exec(statement string) error {
 	// Not the context of the test: that has ended when the clean-up runs.
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Limit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.url("postgres"))
 	if err != nil {

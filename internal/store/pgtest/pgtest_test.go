@@ -4,15 +4,17 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"weir/internal/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -114,25 +116,18 @@ func TestClusterEndsWithItsProcess(t *testing.T) {
 	}
 	_ = victim.Wait()
 
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
 	defer cancel()
 	if _, err := conn.WaitForNotification(ctx); ctx.Err() != nil {
-		t.Fatalf("the cluster still serves after %v: %v", timeout, err)
+		t.Fatalf("the cluster still serves: %v", err)
 	}
-	for tick := time.Tick(10 * time.Millisecond); ; {
+	wait.NoError(t, func() error {
 		left, err := filepath.Glob(filepath.Join(tmp, "*"))
-		if err != nil {
-			t.Fatal(err)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("these are still there: %v", left)
 		}
-		if len(left) == 0 {
-			return
-		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			t.Fatalf("after %v these are still there: %v", timeout, left)
-		}
-	}
+		return err
+	})
 }
 
 // beVictim starts a cluster, prints where it is, and waits to be killed.
