@@ -7,12 +7,12 @@ import (
 
 // Frames is the table of the frames of a track, or of some segments of it, from its index.
 type Frames struct {
-	Times []int64 // when they are shown, in ticks, ascending; without hidden frames
-	End   int64   // of the last frame
-	Parts []FramePart
+	Times []int64     // when they are shown, in ticks, ascending; without hidden frames
+	End   int64       // of the last frame
+	Parts []FramePart // in decode order
 }
 
-// FramePart is a part of the track, in decode order.
+// FramePart is a part of the track.
 type FramePart struct {
 	Segment, Part int
 	Delay         int64 // maximum of decode time minus presentation time of its samples

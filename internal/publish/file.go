@@ -15,9 +15,9 @@ import (
 // growingFile is an MP4 file of an output.
 type growingFile struct {
 	key     string
-	state   *ItemState
+	state   *itemState
 	streams []Stream
-	form    string // see ItemState
+	form    string // see itemState
 
 	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
@@ -54,7 +54,7 @@ func (r *run) publishFile(ctx context.Context, f growingFile) error {
 	// Either it was completed before, and the state was lost; or the upload can't be used any more,
 	// because it was deleted, or because the head is too small for all samples.
 	if size, ok := r.completed(ctx, f); ok {
-		r.change(func() { f.state.FileState = FileState{Done: true, Size: size} })
+		r.change(func() { f.state.fileState = fileState{Done: true, Size: size} })
 		return nil
 	}
 	if err := r.dropUpload(ctx, f); err != nil {
@@ -123,7 +123,7 @@ func (r *run) extendFile(ctx context.Context, f growingFile) error {
 			return err
 		})
 	}
-	o.parts, o.head, o.complete, o.ready = &f.state.FileState, head, complete, layout.Size
+	o.parts, o.head, o.complete, o.ready = &f.state.fileState, head, complete, layout.Size
 	if !complete {
 		o.ready = stable(layout, f.streams)
 	}
@@ -246,6 +246,6 @@ func (r *run) dropUpload(ctx context.Context, f growingFile) error {
 			return err
 		}
 	}
-	r.change(func() { *f.state = ItemState{Form: f.form} })
+	r.change(func() { *f.state = itemState{Form: f.form} })
 	return r.save(ctx)
 }

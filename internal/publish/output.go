@@ -30,7 +30,7 @@ type output interface {
 
 	// keys returns the keys of objects that may have been put for an item. The first is that of its
 	// file, if it is one.
-	keys(item string, state *ItemState) []string
+	keys(item string, state *itemState) []string
 
 	// report adds the paths of the output to out, which has the renditions and the reports of the
 	// outputs before. The size of a rendition is that of its MP4 file, else that of HLS, else that
@@ -83,7 +83,7 @@ func (p *Outputs) Describe(out *weir.TranscodeOutput, state *State, video, audio
 
 // reportSigned adds the manifest of an item to out; path is what it signs.
 func reportSigned(out *weir.TranscodeOutput, state *State, output, item, path string) {
-	if p := state.Items[output][item]; p != nil && p.Signed != nil {
+	if p := state.items[output][item]; p != nil && p.Signed != nil {
 		signed := *p.Signed
 		signed.Path = path
 		out.C2PA = append(out.C2PA, signed)

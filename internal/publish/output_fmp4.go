@@ -83,7 +83,7 @@ func (o fmp4Output) finish(ctx context.Context, r *run) error {
 
 func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }
 
-func (o fmp4Output) keys(file string, _ *ItemState) []string {
+func (o fmp4Output) keys(file string, _ *itemState) []string {
 	playlist := strings.NewReplacer("index-stream", "media_", ".mp4", ".m3u8").Replace(file)
 	return []string{o.key(file), o.key(playlist)}
 }

@@ -108,15 +108,15 @@ func (o hlsOutput) jobs(r *run) (jobs []job) {
 	for i, v := range o.variants(r.video, r.audio) {
 		state := r.state.item(o.name(), v.name, form)
 		if state.Form != form {
-			*state = ItemState{Form: form}
+			*state = itemState{Form: form}
 		}
 		if v.segments() > state.Segments && r.Sign != nil {
 			jobs = append(jobs, func(ctx context.Context) error {
-				return o.putSigned(ctx, r, v, i+1, &state.SegmentState)
+				return o.putSigned(ctx, r, v, i+1, &state.segmentState)
 			})
 		} else if v.segments() > state.Segments {
 			jobs = append(jobs, func(ctx context.Context) error {
-				return o.putSegments(ctx, r, v, &state.SegmentState)
+				return o.putSegments(ctx, r, v, &state.segmentState)
 			})
 		}
 	}
@@ -127,7 +127,7 @@ func (o hlsOutput) jobs(r *run) (jobs []job) {
 type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
 
 // putSegments renders segments one after the other, and puts several of them at the same time.
-func (o hlsOutput) putSegments(ctx context.Context, r *run, v variant, state *SegmentState) error {
+func (o hlsOutput) putSegments(ctx context.Context, r *run, v variant, state *segmentState) error {
 	render, err := o.renderer(ctx, r, v, state)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (o hlsOutput) putSegments(ctx context.Context, r *run, v variant, state *Se
 
 // renderer returns the function that renders the next segments: as MPEG-TS, where each continues the one
 // before it, or as they are stored, after an init segment.
-func (o hlsOutput) renderer(ctx context.Context, r *run, v variant, state *SegmentState) (segmentRenderer, error) {
+func (o hlsOutput) renderer(ctx context.Context, r *run, v variant, state *segmentState) (segmentRenderer, error) {
 	if o.ts {
 		ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
 		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
@@ -233,7 +233,7 @@ func (o hlsOutput) finish(ctx context.Context, r *run) error {
 	for _, v := range o.variants(r.video, r.audio) {
 		group.Go(func() error {
 			text := o.mediaPlaylist(v).Text()
-			r.change(func() { r.state.Items[o.name()][v.name].Playlist = int64(len(text)) })
+			r.change(func() { r.state.items[o.name()][v.name].Playlist = int64(len(text)) })
 			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, text)
 		})
 	}
@@ -246,7 +246,7 @@ func (o hlsOutput) finish(ctx context.Context, r *run) error {
 
 func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
 
-func (o hlsOutput) keys(variant string, state *ItemState) []string {
+func (o hlsOutput) keys(variant string, state *itemState) []string {
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
 	// Some may exist that are not noted because one before them was missing, and without a plan their kind
 	// is not known.

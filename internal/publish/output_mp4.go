@@ -33,7 +33,7 @@ func (o mp4Output) finish(context.Context, *run) error { return nil }
 
 func (o mp4Output) manifests() []string { return nil }
 
-func (o mp4Output) keys(rendition string, _ *ItemState) []string {
+func (o mp4Output) keys(rendition string, _ *itemState) []string {
 	return []string{o.key(o.file(rendition))}
 }
 

@@ -139,7 +139,7 @@ func (r *run) begin(ctx context.Context) error {
 func (p *Outputs) Abort(ctx context.Context, state *State) error {
 	var failed error
 	for _, o := range p.list() {
-		for name, item := range state.Items[o.name()] {
+		for name, item := range state.items[o.name()] {
 			if item.Upload == "" {
 				continue
 			}
@@ -147,7 +147,7 @@ func (p *Outputs) Abort(ctx context.Context, state *State) error {
 				failed = errors.Join(failed, err)
 				continue
 			}
-			item.FileState = FileState{}
+			item.fileState = fileState{}
 		}
 		for _, key := range o.manifests() {
 			if state.Begun {
@@ -175,7 +175,7 @@ func (p *Outputs) abortUpload(ctx context.Context, key, id string) error {
 func (p *Outputs) Withdraw(ctx context.Context, state *State) error {
 	failed := p.Abort(ctx, state)
 	for _, o := range p.list() {
-		for name, item := range state.Items[o.name()] {
+		for name, item := range state.items[o.name()] {
 			for _, key := range o.keys(name, item) {
 				failed = errors.Join(failed, p.Dest.Delete(ctx, key))
 			}

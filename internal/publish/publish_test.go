@@ -328,7 +328,7 @@ func TestPublishWithOldState(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := dest.Contents(t)
-	if len(saved.Items["mp4"]) == 0 || saved.Finished {
+	if len(saved.items["mp4"]) == 0 || saved.Finished {
 		t.Fatalf("the state was not saved when an upload began: %+v", saved)
 	}
 	if err := outputs.Publish(t.Context(), &saved, p.video, p.audio); err != nil {
@@ -351,7 +351,7 @@ func TestAbort(t *testing.T) {
 	if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(state.Items["mp4"])), func(p *ItemState) bool { return p.Upload != "" }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(state.items["mp4"])), func(p *itemState) bool { return p.Upload != "" }) {
 		t.Fatal("no upload was begun")
 	}
 	if err := outputs.Abort(t.Context(), &state); err != nil {
@@ -387,14 +387,14 @@ func TestLostUpload(t *testing.T) {
 		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
-		if state.Items["mp4"]["320x180"].Upload == "" {
+		if state.items["mp4"]["320x180"].Upload == "" {
 			t.Fatal("no upload was begun")
 		}
 		return state, p.video[:1]
 	}
 	t.Run("vanished", func(t *testing.T) {
 		state, video := part()
-		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.Items["mp4"]["320x180"].Upload)
+		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.items["mp4"]["320x180"].Upload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,10 +408,10 @@ func TestLostUpload(t *testing.T) {
 	})
 	t.Run("no room", func(t *testing.T) {
 		state, video := part()
-		for n := range state.Items["mp4"]["320x180"].Parts {
-			delete(state.Items["mp4"]["320x180"].Parts, n)
+		for n := range state.items["mp4"]["320x180"].Parts {
+			delete(state.items["mp4"]["320x180"].Parts, n)
 		}
-		state.Items["mp4"]["320x180"].Head = 1000
+		state.items["mp4"]["320x180"].Head = 1000
 		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
@@ -558,12 +558,12 @@ func TestLostParts(t *testing.T) {
 	bucket, dest, work, video, audio := bucketFilm(t)
 	outputs := Outputs{Store: work, Dest: dest, Formats: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
 	var state State
-	for n := 0; n < 4 && (state.Items["mp4"]["noise"] == nil || len(state.Items["mp4"]["noise"].Parts) == 0); n++ {
+	for n := 0; n < 4 && (state.items["mp4"]["noise"] == nil || len(state.items["mp4"]["noise"].Parts) == 0); n++ {
 		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.Items["mp4"]["noise"].Upload, "[0-9]*"))
+	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.items["mp4"]["noise"].Upload, "[0-9]*"))
 	if err != nil || len(parts) == 0 {
 		t.Fatalf("the bucket has no parts: %v", err)
 	}
@@ -591,11 +591,11 @@ func TestPublishToBucket(t *testing.T) {
 		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
-		if state = afterRestart(t, state); len(state.Items["mp4"]["noise"].Parts) > 0 {
+		if state = afterRestart(t, state); len(state.items["mp4"]["noise"].Parts) > 0 {
 			begun = afterRestart(t, state)
 		}
 	}
-	if !state.Finished || begun.Items["mp4"]["noise"] == nil {
+	if !state.Finished || begun.items["mp4"]["noise"] == nil {
 		t.Fatalf("finished %t; no upload in parts was seen", state.Finished)
 	}
 	mediatest.WantFrames(t, bucket.Dir, testFrames, "v/mp4/noise.mp4", "v/hls/index.m3u8", "fmp4/index-stream1.mp4")

@@ -30,7 +30,7 @@ type outgoing struct {
 	open             func(context.Context) io.ReadSeekCloser
 
 	// For an object that is uploaded in parts, maybe while it grows:
-	parts    *FileState // progress of the upload; nil = it is put with one request
+	parts    *fileState // progress of the upload; nil = it is put with one request
 	head     int64      // bytes at its start that are known only when it is complete
 	ready    int64      // bytes from its start that will not change, except for the head
 	complete bool       // nothing will be added to it
@@ -120,7 +120,7 @@ func (r *run) complete(ctx context.Context, upload blob.Upload, o outgoing) erro
 	if err := upload.Complete(ctx, parts); err != nil {
 		return err
 	}
-	r.change(func() { *o.parts = FileState{Done: true, Size: o.size} })
+	r.change(func() { *o.parts = fileState{Done: true, Size: o.size} })
 	return nil
 }
 
@@ -138,11 +138,11 @@ func (r *run) upload(ctx context.Context, o outgoing) (blob.Upload, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.change(func() { *o.parts = FileState{Upload: upload.ID(), Head: o.head, PartSize: size} })
+	r.change(func() { *o.parts = fileState{Upload: upload.ID(), Head: o.head, PartSize: size} })
 	return upload, r.save(ctx)
 }
 
-func (s *FileState) put(part blob.PartInfo) {
+func (s *fileState) put(part blob.PartInfo) {
 	if s.Parts == nil { // empty maps don't survive JSON
 		s.Parts = map[int]blob.PartInfo{}
 	}

@@ -255,7 +255,7 @@ func (s Stream) expectedSegments() int {
 
 // putSigned puts the segments of a variant that are ready, each with its hashes. number is that of
 // the track in the manifest.
-func (o hlsOutput) putSigned(ctx context.Context, r *run, v variant, number int, state *SegmentState) error {
+func (o hlsOutput) putSigned(ctx context.Context, r *run, v variant, number int, state *segmentState) error {
 	track := r.track(*v.main())
 	if state.Tree == nil {
 		tree, err := c2pa.NewTree(number, track.Init(), v.main().expectedSegments())
@@ -279,7 +279,7 @@ func (o hlsOutput) putSigned(ctx context.Context, r *run, v variant, number int,
 }
 
 // putBatch puts the next segments of a variant, which are whole groups of its tree.
-func (o hlsOutput) putBatch(ctx context.Context, r *run, v variant, track *media.Track, state *SegmentState, end int) error {
+func (o hlsOutput) putBatch(ctx context.Context, r *run, v variant, track *media.Track, state *segmentState, end int) error {
 	tree, first := *state.Tree, state.Segments
 	tree.Row = append([]byte(nil), tree.Row...)
 	group := tree.Group()
@@ -350,10 +350,10 @@ func (o hlsOutput) putBatch(ctx context.Context, r *run, v variant, track *media
 // putInits signs all variants together and puts their init segments, which all have the manifest.
 func (o hlsOutput) putInits(ctx context.Context, r *run) error {
 	variants := o.variants(r.video, r.audio)
-	items := make([]*ItemState, len(variants))
+	items := make([]*itemState, len(variants))
 	trees, inits := make([]*c2pa.Tree, len(variants)), make([][]byte, len(variants))
 	for i, v := range variants {
-		items[i] = r.state.Items[o.name()][v.name]
+		items[i] = r.state.items[o.name()][v.name]
 		trees[i], inits[i] = items[i].Tree, r.track(*v.main()).Init()
 	}
 	box, signed, err := r.Sign.signer.Fragments(ctx, r.Sign.of(""), trees, inits)

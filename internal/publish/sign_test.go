@@ -132,7 +132,7 @@ func TestPublishSigned(t *testing.T) {
 			if !state.Finished {
 				t.Fatal("not finished")
 			}
-			if tree := state.Items["hls"]["320x180"].Tree; (tree.Depth > 0) != (tt.long > 0) {
+			if tree := state.items["hls"]["320x180"].Tree; (tree.Depth > 0) != (tt.long > 0) {
 				t.Fatalf("%s: depth %d", tt.name, tree.Depth)
 			}
 			wantSigned(t, dir, root)

@@ -18,20 +18,20 @@ type State struct {
 	Finished bool   `json:"finished,omitempty"` // everything was put
 	Base     string `json:"base,omitempty"`     // result of blob.Dest.Seal
 
-	// Items is the progress of each item, by the names of its output and its own.
-	Items map[string]map[string]*ItemState `json:"-"`
+	// items is the progress of each item, by the names of its output and its own.
+	items map[string]map[string]*itemState
 }
 
-// ItemState is the progress of an item of an output: a track in segments, or a file.
-type ItemState struct {
+// itemState is the progress of an item of an output: a track in segments, or a file.
+type itemState struct {
 	Form string `json:"form,omitempty"` // of its bytes; if it changed, the item is put again
-	SegmentState
-	FileState
+	segmentState
+	fileState
 	Signed *weir.Provenance `json:"signed,omitempty"` // its manifest was put
 }
 
-// SegmentState is the progress of a track in segments.
-type SegmentState struct {
+// segmentState is the progress of a track in segments.
+type segmentState struct {
 	Segments int          `json:"segments,omitempty"` // put so far, from the first on
 	TS       cmaf.TSState `json:"ts,omitzero"`        // after the last of them
 	Init     bool         `json:"init,omitempty"`
@@ -40,11 +40,11 @@ type SegmentState struct {
 	Tree     *c2pa.Tree   `json:"tree,omitempty"`     // hashes of the segments, if they are signed
 }
 
-// FileState is the progress of an MP4 file. A small file is put with one request when it is complete; a
+// fileState is the progress of an MP4 file. A small file is put with one request when it is complete; a
 // large one is uploaded in parts of equal size while it grows. Its first part contains the head of
 // the file and is sent last, because the head lists all samples: space is reserved for it, and the
 // rest is padding.
-type FileState struct {
+type fileState struct {
 	Upload   string                `json:"upload,omitempty"`   // its id; "" = not begun
 	Head     int64                 `json:"head,omitempty"`     // bytes before the media data
 	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
@@ -55,22 +55,22 @@ type FileState struct {
 }
 
 // item returns the state of an item; a new one gets the form.
-func (s *State) item(output, name, form string) *ItemState {
-	if s.Items == nil {
-		s.Items = map[string]map[string]*ItemState{}
+func (s *State) item(output, name, form string) *itemState {
+	if s.items == nil {
+		s.items = map[string]map[string]*itemState{}
 	}
-	if s.Items[output] == nil {
-		s.Items[output] = map[string]*ItemState{}
+	if s.items[output] == nil {
+		s.items[output] = map[string]*itemState{}
 	}
-	if s.Items[output][name] == nil {
-		s.Items[output][name] = &ItemState{Form: form}
+	if s.items[output][name] == nil {
+		s.items[output][name] = &itemState{Form: form}
 	}
-	return s.Items[output][name]
+	return s.items[output][name]
 }
 
 // size returns the bytes of an item in the destination; 0 = not known.
 func (s *State) size(output, name string) int64 {
-	p := s.Items[output][name]
+	p := s.items[output][name]
 	if p == nil {
 		return 0
 	}
@@ -84,7 +84,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &members)
 	}
-	for output, items := range s.Items {
+	for output, items := range s.items {
 		members[output] = items
 	}
 	if err != nil {
@@ -101,16 +101,16 @@ func (s *State) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return err
 	}
-	s.Items = map[string]map[string]*ItemState{}
+	s.items = map[string]map[string]*itemState{}
 	for output, text := range members {
 		if text[0] != '{' {
 			continue
 		}
-		var items map[string]*ItemState
+		var items map[string]*itemState
 		if err := json.Unmarshal(text, &items); err != nil {
 			return fmt.Errorf("output %s: %w", output, err)
 		}
-		s.Items[output] = items
+		s.items[output] = items
 	}
 	return nil
 }

@@ -30,32 +30,33 @@ func TestStoredPublishState(t *testing.T) {
 	t.Parallel()
 	want := State{
 		Begun: true, Finished: true,
-		Items: map[string]map[string]*ItemState{
+		items: map[string]map[string]*itemState{
 			"hls": {
-				"720p0": {SegmentState: SegmentState{Segments: 3, TS: cmaf.TSState{
+				"720p0": {segmentState: segmentState{Segments: 3, TS: cmaf.TSState{
 					PAT: 3, PMT: 3, Video: 7, Audio: 9, Delay: 7201, Started: true, Decoded: 532800, Clock: 540000,
 				}}},
-				"audio1": {SegmentState: SegmentState{Segments: 4, Init: true}},
+				"audio1": {segmentState: segmentState{Segments: 4, Init: true}},
 			},
-			"mp4": {"720p0": {FileState: FileState{
+			"mp4": {"720p0": {fileState: fileState{
 				Upload: "VXBsb2Fk", Head: 67890, PartSize: 8 << 20,
 				Parts: map[int]blob.PartInfo{2: {Number: 2, Size: 8 << 20, ETag: `"e2"`}, 3: {Number: 3, Size: 8 << 20}},
 			}}},
-			"fmp4": {"index-stream1.mp4": {FileState: FileState{Done: true}}, "index-stream0.mp4": {}},
+			"fmp4": {"index-stream1.mp4": {fileState: fileState{Done: true}}, "index-stream0.mp4": {}},
 		},
 	}
+	inside := cmp.AllowUnexported(State{}, itemState{})
 	var got State
 	if err := json.Unmarshal([]byte(storedState), &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, inside); diff != "" {
 		t.Errorf("state (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, afterRestart(t, want)); diff != "" {
+	if diff := cmp.Diff(want, afterRestart(t, want), inside); diff != "" {
 		t.Errorf("the state after a restart (-want +got):\n%s", diff)
 	}
-	want.Base, want.Items["hls"]["720p0"].Form = "ipfs://cid", formZero
-	if diff := cmp.Diff(want, afterRestart(t, want)); diff != "" {
+	want.Base, want.items["hls"]["720p0"].Form = "ipfs://cid", formZero
+	if diff := cmp.Diff(want, afterRestart(t, want), inside); diff != "" {
 		t.Errorf("the state with new members after a restart (-want +got):\n%s", diff)
 	}
 }
@@ -79,10 +80,10 @@ func TestPublishContinuesOlderForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := State{Begun: true, Items: map[string]map[string]*ItemState{
-		"hls":  {"320x180": {SegmentState: SegmentState{Segments: 2, Init: true}}},
-		"mp4":  {"160x90": {FileState: FileState{Done: true}}},
-		"fmp4": {"index-stream1.mp4": {FileState: FileState{Upload: upload.ID(), Head: 1000, PartSize: smallParts, Parts: map[int]blob.PartInfo{2: first}}}},
+	state := State{Begun: true, items: map[string]map[string]*itemState{
+		"hls":  {"320x180": {segmentState: segmentState{Segments: 2, Init: true}}},
+		"mp4":  {"160x90": {fileState: fileState{Done: true}}},
+		"fmp4": {"index-stream1.mp4": {fileState: fileState{Upload: upload.ID(), Head: 1000, PartSize: smallParts, Parts: map[int]blob.PartInfo{2: first}}}},
 	}}
 	if err := outputs.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)

@@ -169,7 +169,7 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func
 	if err := media.Seal(ctx, e.Store, w.Prefix, w.Index()); err != nil {
 		return RenditionResult{}, err
 	}
-	result := taken(w, plan.Audio[k].Name)
+	result := resultOf(w, plan.Audio[k].Name)
 	result.Damage = damage
 	return result, nil
 }

@@ -132,7 +132,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 				return err
 			}
 		}
-		if err := r.finish(c, i, taken(w, rendition.Name)); err != nil {
+		if err := r.finish(c, i, resultOf(w, rendition.Name)); err != nil {
 			return err
 		}
 	}

@@ -50,9 +50,9 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) erro
 		return err
 	}
 	for i, r := range encoded {
-		taken := taken(writers[i], r.Name)
-		taken.Folder = o.Folder
-		result.Renditions = append(result.Renditions, taken)
+		rendition := resultOf(writers[i], r.Name)
+		rendition.Folder = o.Folder
+		result.Renditions = append(result.Renditions, rendition)
 	}
 	return o.Done(result)
 }

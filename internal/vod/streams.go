@@ -38,7 +38,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 			s.Index, s.Complete = track.Index(), true
 		} else {
 			for _, result := range ordered[:done] {
-				if err := add(&s, result.Renditions); err != nil {
+				if err := addResults(&s, result.Renditions); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -50,7 +50,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 		s := plan.stream(track.Name, track.Name)
 		s.Samples = audioPackets(plan, k)
 		if i := slices.IndexFunc(audios, func(r RenditionResult) bool { return r.Name == track.Name }); i >= 0 {
-			if err := add(&s, audios[i:i+1]); err != nil {
+			if err := addResults(&s, audios[i:i+1]); err != nil {
 				return nil, nil, err
 			}
 			s.Complete = true
@@ -65,8 +65,8 @@ func (p *Plan) stream(name, dir string) publish.Stream {
 	return publish.Stream{Name: name, Prefix: p.Prefix + "/" + dir, Length: time.Duration(p.Source.Duration * float64(time.Second))}
 }
 
-// add appends the segments of the result that has the stream's name.
-func add(s *publish.Stream, results []RenditionResult) error {
+// addResults appends the segments of the result that has the stream's name.
+func addResults(s *publish.Stream, results []RenditionResult) error {
 	for _, r := range results {
 		if r.Name != s.Name {
 			continue

@@ -101,7 +101,7 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 	r := encoded[best]
 	s := plan.stream(r.Name, r.Dir)
 	for _, chunk := range chunks {
-		if err := add(&s, chunk.Renditions); err != nil {
+		if err := addResults(&s, chunk.Renditions); err != nil {
 			return nil, ffmpeg.VideoFormat{}, err
 		}
 	}

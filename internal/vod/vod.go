@@ -134,8 +134,8 @@ type RenditionResult struct {
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
 }
 
-// taken describes the segments of a rendition that were stored since the last call.
-func taken(w *media.Writer, name string) RenditionResult {
+// resultOf describes the segments of a rendition that were stored since the last call.
+func resultOf(w *media.Writer, name string) RenditionResult {
 	index, sum := w.Take()
 	r := RenditionResult{Name: name, Track: index.Track, Bytes: index.Size(), Frames: index.Frames(), SHA256: sum}
 	for _, s := range index.Segments {
