@@ -39,7 +39,8 @@ func TestFailure(t *testing.T) {
 		{"to try again", FailureOf(overloaded, internal), nil, 503, `{"errors":["this server is busy"]}`, header("Content-Type", JSON, "Retry-After", "5")},
 		{"characters of HTML", Failure{Status: 400, Messages: []string{`"<a>" & ö`}}, nil, 400, `{"errors":["\"<a>\" & ö"]}`, header("Content-Type", JSON)},
 		{
-			"after the headers of another response", Failure{Status: 502, Messages: []string{"x"}, Caching: Never},
+			"after the headers of another response",
+			Failure{Status: 502, Messages: []string{"x"}, Caching: Never},
 			header(
 				"Content-Type", "video/mp4", "Content-Length", "5", "Content-Range", "bytes 0-4/5", "Content-Disposition", "attachment",
 				"Accept-Ranges", "bytes", "ETag", `"1"`, "Cache-Control", "public, max-age=3600", "Vary", "Origin",
@@ -47,7 +48,9 @@ func TestFailure(t *testing.T) {
 			502, `{"errors":["x"]}`, header("Content-Type", JSON, "Cache-Control", "no-store", "Vary", "Origin"),
 		},
 		{
-			"what the handler has set", Failure{Status: 404, Messages: []string{"x"}}, header("Content-Type", "application/json", "Cache-Control", "max-age=120"),
+			"what the handler has set",
+			Failure{Status: 404, Messages: []string{"x"}},
+			header("Content-Type", "application/json", "Cache-Control", "max-age=120"),
 			404, `{"errors":["x"]}`, header("Content-Type", "application/json", "Cache-Control", "max-age=120"),
 		},
 	} {

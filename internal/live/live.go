@@ -37,7 +37,7 @@ import (
 
 const (
 	// PartTarget is the maximum duration of a part. With 210 ms parts are long enough at all usual
-	// frame rates.
+	// frame rates. The waits and cache headers of package playback follow from it and SegmentTarget.
 	PartTarget = 210 * time.Millisecond
 	// shortestPart is the minimum duration of a part, in percent of PartTarget, but for the last one
 	// of a segment.

@@ -59,6 +59,9 @@ type encoder struct {
 // encoderDelay is how far an encoder with B-frames decodes before it shows.
 const encoderDelay = 2 * time.Second / rate
 
+// partLength is the duration of a part of its video: as many frames as the target allows.
+const partLength = live.PartTarget / (time.Second / rate) * (time.Second / rate)
+
 // publish connects an encoder to a stream.
 func (h *fixture) publish(s weir.Stream) *encoder {
 	h.Helper()

@@ -411,8 +411,9 @@ func TestPresentable(t *testing.T) {
 		{0, 0, ""},
 		{200 * time.Millisecond, 0, ""},
 		{200 * time.Millisecond, 100 * time.Millisecond, "source audio"},
-		{2 * time.Second, 0, "source"},
-		{0, 2 * time.Second, "audio"},
+		{live.SegmentTarget - time.Millisecond, 0, ""},
+		{live.SegmentTarget, 0, "source"},
+		{0, live.SegmentTarget, "audio"},
 	} {
 		m := cmaf.Master{Video: []cmaf.Rendition{lasting("source", cmaf.Video, tt.video)}, Audio: []cmaf.Rendition{lasting("audio", cmaf.Audio, tt.audio)}}
 		var names []string
@@ -613,7 +614,7 @@ func TestLiveViews(t *testing.T) {
 	for _, path := range []string{"source/0.m4s", "audio/0.m4s", "source/1.0.m4s", "audio/1.0.m4s"} {
 		h.want(h.under(s.PlaybackID, path))
 	}
-	if got := sums(); got.Views != 1 || got.Exits != 0 || !near(got.PlaytimeMs, 2.2) {
+	if got := sums(); got.Views != 1 || got.Exits != 0 || !near(got.PlaytimeMs, (2*time.Second+partLength).Seconds()) {
 		t.Errorf("after a segment and a part: %+v", got)
 	}
 }
