@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { ErrorT } from "livepeer/models/errors/error.js";
 import { SDKError } from "livepeer/models/errors/sdkerror.js";
 
-export const timeoutMs = 30_000;
+// timeoutMs ends what hangs. How long anything takes says only how busy the machine is.
+export const timeoutMs = 300_000;
 export const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 export const unknownId = "00000000-0000-4000-8000-000000000000";
 

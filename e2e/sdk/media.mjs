@@ -2,17 +2,15 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { checkUrl, fails, noSecret, sameMembers } from "./check.mjs";
+import { checkUrl, eventually, fails, noSecret, sameMembers } from "./check.mjs";
 
 // done waits until a task has ended, and returns it.
-async function done(call, id) {
-  const deadline = Date.now() + 180_000;
-  for (;;) {
+function done(call, id) {
+  return eventually(async () => {
     const { task } = await call("task.get", id);
-    if (["completed", "failed", "cancelled"].includes(task.status.phase)) return task;
-    assert.ok(Date.now() < deadline, `the task is ${JSON.stringify(task.status)}`);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
+    assert.ok(["completed", "failed", "cancelled"].includes(task.status.phase), `the task is ${JSON.stringify(task.status)}`);
+    return task;
+  });
 }
 
 // uploads sends a file to where the SDK was told, and imports one from a URL.
