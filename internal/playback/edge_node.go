@@ -48,7 +48,7 @@ func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, timeout: s.timeout}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
-	if err := s.serveNode(a, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {
+	if err := s.serveNode(a, &visit{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
 		s.fail(a, r, route, err)
 	}
 	a.begin()
