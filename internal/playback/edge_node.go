@@ -50,7 +50,7 @@ func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 	out := s.response(w)
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
-	if err := s.serveNode(out, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {
+	if err := s.serveNode(out, &visit{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
 		s.fail(out, r, route, err)
 	}
 	out.End()

@@ -123,8 +123,8 @@ func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 		return index.Segments, r.Complete
 	}
 	end := time.Duration(math.MaxInt64)
-	for _, v := range t.video {
-		end = min(end, v.Index().Track.Time(v.Index().End()))
+	for _, video := range t.video {
+		end = min(end, video.Index().Track.Time(video.Index().End()))
 	}
 	n := 0
 	for n < len(index.Segments) && index.Track.Time(index.Segments[n].Start()) < end {

@@ -116,8 +116,8 @@ func (s *Server) Run(ctx context.Context) error {
 // visit is one request of a viewer.
 type visit struct {
 	*http.Request
-	server    *Server // nil = the request is of another node
-	id        string  // playback id
+	server    *Server
+	id        string // playback id
 	title     *title
 	broadcast *live.Broadcast // of a stream that is live, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one

@@ -58,8 +58,8 @@ func (s *signer) sign(playbackID string) string {
 
 func (s *signer) signFor(playbackID string, life time.Duration, who string) string {
 	s.fixture.Helper()
-	encode := func(v any) string {
-		text, err := json.Marshal(v)
+	encode := func(value any) string {
+		text, err := json.Marshal(value)
 		if err != nil {
 			s.fixture.Fatal(err)
 		}

@@ -285,7 +285,7 @@ func BenchmarkSegment(b *testing.B) {
 		}
 		r := httptest.NewRequestWithContext(b.Context(), "GET", "/hls/"+a.PlaybackID+"/"+path, nil)
 		r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36")
-		b.Run(name, func(b *testing.B) {
+		b.Run("serve/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := &memory{header: http.Header{}}
@@ -294,11 +294,11 @@ func BenchmarkSegment(b *testing.B) {
 				}
 			}
 		})
-		b.Run(name+", without media", func(b *testing.B) {
+		b.Run("enter/"+name, func(b *testing.B) {
 			b.ReportAllocs()
+			v := &visit{Request: r, server: h.server, id: a.PlaybackID}
+			v.text, v.path, v.inPath = cutToken(path)
 			for b.Loop() {
-				v := &visit{Request: r, server: h.server, id: a.PlaybackID}
-				v.text, v.path, v.inPath = cutToken(path)
 				if err := h.server.enter(v); err != nil {
 					b.Fatal(err)
 				}
