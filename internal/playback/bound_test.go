@@ -206,8 +206,8 @@ func BenchmarkWatched(b *testing.B) {
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36")
-	v := &visit{Request: r, server: h.server, id: a.PlaybackID, title: title}
+	req := &request{Request: r, server: h.server, id: a.PlaybackID, title: title}
 	for b.Loop() {
-		h.server.views.Note(&title.Title, v.viewer(), time.Second)
+		h.server.views.Note(&title.Title, req.viewer(), time.Second)
 	}
 }

@@ -24,9 +24,9 @@ func (s *source) Read(b []byte) (int, error) {
 }
 
 // serveContent answers with a body of the storage or of memory, or with the requested range of it.
-func serveContent(w *endpoint.Response, v *visit, body io.ReadSeeker) error {
+func serveContent(w *endpoint.Response, req *request, body io.ReadSeeker) error {
 	s := &source{ReadSeeker: body}
-	http.ServeContent(w, v.Request, "", time.Time{}, s)
+	http.ServeContent(w, req.Request, "", time.Time{}, s)
 	if s.err == nil {
 		return nil
 	}

@@ -28,28 +28,28 @@ type lastRecording struct {
 }
 
 // orRecording answers with the recording of the last session if the stream is not live.
-func (s *Server) orRecording(answered handler, recorded func(*endpoint.Response, *visit, lastRecording) error) handler {
-	return func(w *endpoint.Response, v *visit) error {
-		err := answered(w, v)
-		if weir.KindOf(err) != weir.NotFound || v.broadcast != nil || v.node {
+func (s *Server) orRecording(answered handler, recorded func(*endpoint.Response, *request, lastRecording) error) handler {
+	return func(w *endpoint.Response, req *request) error {
+		err := answered(w, req)
+		if weir.KindOf(err) != weir.NotFound || req.broadcast != nil || req.node {
 			return err
 		}
-		last, findErr := s.recordings.Get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
-			return s.findRecording(ctx, v.title.StreamID)
+		last, findErr := s.recordings.Get(req.Context(), req.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
+			return s.findRecording(ctx, req.title.StreamID)
 		})
 		var t *title
 		if findErr == nil {
-			t, findErr = s.titles.find(v.Context(), last.playbackID)
+			t, findErr = s.titles.find(req.Context(), last.playbackID)
 		}
 		switch {
 		case weir.IsNotFound(findErr):
 			return err
 		case findErr != nil:
 			return findErr
-		case !reflect.DeepEqual(t.policy, v.title.policy):
+		case !reflect.DeepEqual(t.policy, req.title.policy):
 			return err // the owner has changed who may play one of the two
 		}
-		r := *v
+		r := *req
 		r.title, r.id = t, last.playbackID
 		return recorded(w, &r, last)
 	}
@@ -73,30 +73,30 @@ func (s *Server) findRecording(ctx context.Context, streamID string) (last lastR
 }
 
 // recordedMaster answers dvr.m3u8 with the master playlist of a recording.
-func (s *Server) recordedMaster(w *endpoint.Response, v *visit, last lastRecording) error {
-	v.base = "../" + last.playbackID + "/"
-	if v.inPath {
-		v.base = "../../" + v.base // the token
+func (s *Server) recordedMaster(w *endpoint.Response, req *request, last lastRecording) error {
+	req.base = "../" + last.playbackID + "/"
+	if req.inPath {
+		req.base = "../../" + req.base // the token
 	}
-	v.path, v.inPath = "index.m3u8", false
-	if v.token != nil {
-		v.token = s.control.TokenFor(v.title.gated(), v.token, time.Now())
+	req.path, req.inPath = "index.m3u8", false
+	if req.token != nil {
+		req.token = s.control.TokenFor(req.title.gated(), req.token, time.Now())
 	}
-	return s.master(w, v)
+	return s.master(w, req)
 }
 
 // recordedPiece answers with a segment of a recording, by its name in the playlists of the stream.
-func (s *Server) recordedPiece(w *endpoint.Response, v *visit, last lastRecording) error {
-	name, file, _ := strings.Cut(v.path, "/")
+func (s *Server) recordedPiece(w *endpoint.Response, req *request, last lastRecording) error {
+	name, file, _ := strings.Cut(req.path, "/")
 	p, ok := parsePiece(file)
 	n := p.segment - last.first
 	switch {
 	case !ok || p.part >= 0 || n < 0 || last.moved:
 		return weir.ErrNotFound()
 	case p.init:
-		v.path = name + "/" + initName(int(n))
+		req.path = name + "/" + initName(int(n))
 	default:
-		v.path = name + "/" + strconv.FormatInt(n, 10) + ".m4s"
+		req.path = name + "/" + strconv.FormatInt(n, 10) + ".m4s"
 	}
-	return s.segment(w, v)
+	return s.segment(w, req)
 }

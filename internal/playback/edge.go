@@ -258,11 +258,11 @@ type target struct {
 }
 
 // targetOf returns the target of a request, without anything about the viewer.
-func (s *Server) targetOf(v *visit, route string) (target, error) {
-	t := target{address: nodeAddress(hlsForNodes, v.id+"/"+v.path)}
+func (s *Server) targetOf(req *request, route string) (target, error) {
+	t := target{address: nodeAddress(hlsForNodes, req.id+"/"+req.path)}
 	switch route {
 	case routeSegment:
-		_, file, _ := strings.Cut(v.path, "/")
+		_, file, _ := strings.Cut(req.path, "/")
 		if _, ok := parsePiece(file); !ok {
 			return t, weir.ErrNotFound()
 		}
@@ -270,7 +270,7 @@ func (s *Server) targetOf(v *visit, route string) (target, error) {
 	case routeMaster, routeDVR, routeDVRMedia:
 		t.state = "state " + t.address
 	case routeMedia:
-		q, err := parseQuery(v.URL.Query())
+		q, err := parseQuery(req.URL.Query())
 		if err != nil {
 			return t, err
 		}
@@ -301,36 +301,36 @@ func nodeAddress(below, path string) string {
 
 // fromOrigin answers with a file of a stream of another node. If this node becomes the origin node
 // meanwhile, here answers.
-func (s *Server) fromOrigin(w *endpoint.Response, v *visit, route string, here handler) error {
-	t, err := s.targetOf(v, route)
+func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, here handler) error {
+	t, err := s.targetOf(req, route)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	var f *fetched
 	for {
-		if f, err = s.edge.get(v.Context(), v.id, t); !away(err) || time.Since(start) > t.wait {
+		if f, err = s.edge.get(req.Context(), req.id, t); !away(err) || time.Since(start) > t.wait {
 			break
 		}
-		if route == routeSegment && errors.Is(err, errNotYet) && v.broadcast != nil && !v.broadcast.HandedOver() {
-			err := s.awaitShown(v) // this node is the new origin node
+		if route == routeSegment && errors.Is(err, errNotYet) && req.broadcast != nil && !req.broadcast.HandedOver() {
+			err := s.awaitShown(req) // this node is the new origin node
 			if err == nil {
-				err = s.enterAgain(v, start)
+				err = s.enterAgain(req, start)
 			}
 			if err == nil {
-				err = here(w, v)
+				err = here(w, req)
 			}
 			if !isMoved(err) {
 				return err
 			}
 		}
 		select {
-		case <-v.Context().Done():
-			return context.Cause(v.Context())
+		case <-req.Context().Done():
+			return context.Cause(req.Context())
 		case <-time.After(askAgain):
 		}
-		if s.carries(v) {
-			return here(w, v)
+		if s.carries(req) {
+			return here(w, req)
 		}
 	}
 	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNoOrigin) || away(err) {
@@ -338,51 +338,51 @@ func (s *Server) fromOrigin(w *endpoint.Response, v *visit, route string, here h
 		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: endpoint.Revalidate}, nil
-		} else if v.broadcast != nil && v.broadcast.HandedOver() && t.state != "" {
-			return here(w, v.withoutWait())
+		} else if req.broadcast != nil && req.broadcast.HandedOver() && t.state != "" {
+			return here(w, req.withoutWait())
 		}
 	}
 	switch {
 	case errors.Is(err, errNoOrigin):
-		err = errOffAir(v.title)
+		err = errOffAir(req.title)
 	case route == routeSegment && errors.Is(err, errNotYet):
 		err = errMoving
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.enterAgain(v, start); err != nil {
+	if err := s.enterAgain(req, start); err != nil {
 		return err
 	}
-	return s.passOn(w, v, route, f)
+	return s.passOn(w, req, route, f)
 }
 
 // carries reports whether this node is the origin node and has the requested rendition.
-func (s *Server) carries(v *visit) bool {
+func (s *Server) carries(req *request) bool {
 	if s.Live == nil {
 		return false
 	}
-	b, ok := s.Live.Find(v.id)
+	b, ok := s.Live.Find(req.id)
 	if !ok {
 		return false
 	}
-	v.broadcast = b
-	return !b.HandedOver() && b.Shows(v.rendition())
+	req.broadcast = b
+	return !b.HandedOver() && b.Shows(req.rendition())
 }
 
 // rendition returns the name of the requested rendition; "" = a master playlist or poster.
-func (v *visit) rendition() string {
-	name, _, nested := strings.Cut(v.path, "/")
+func (req *request) rendition() string {
+	name, _, nested := strings.Cut(req.path, "/")
 	if !nested {
 		return ""
 	}
 	return name
 }
 
-// withoutWait returns a visit that requests the current state of a playlist.
-func (v *visit) withoutWait() *visit {
-	now := *v
-	now.Request = v.Clone(v.Context())
+// withoutWait returns a request for the current state of a playlist.
+func (req *request) withoutWait() *request {
+	now := *req
+	now.Request = req.Clone(req.Context())
 	query := now.URL.Query()
 	for _, name := range []string{"_HLS_msn", "_HLS_part", "_HLS_skip"} {
 		query.Del(name)
@@ -392,36 +392,36 @@ func (v *visit) withoutWait() *visit {
 }
 
 // passOn answers with what an origin node returned.
-func (s *Server) passOn(w *endpoint.Response, v *visit, route string, f *fetched) error {
-	name, file, _ := strings.Cut(v.path, "/")
+func (s *Server) passOn(w *endpoint.Response, req *request, route string, f *fetched) error {
+	name, file, _ := strings.Cut(req.path, "/")
 	switch route {
 	case routeMaster, routeDVR:
-		if v.Method == http.MethodGet {
-			if err := s.begin(v); err != nil {
+		if req.Method == http.MethodGet {
+			if err := s.begin(req); err != nil {
 				return err
 			}
 		}
 		behind := ""
-		if v.URL.Query().Get("ll") == "0" {
+		if req.URL.Query().Get("ll") == "0" {
 			behind = "?ll=0"
 		}
-		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(""), behind))
+		return cached(w, req, typePlaylist, f.caching, hls.WrapURIs(f.body, req.below(""), behind))
 	case routeMedia, routeDVRMedia:
 		text := f.body
-		if q, err := parseQuery(v.URL.Query()); route == routeMedia && err == nil && q.Skip && q.Segment >= 0 {
+		if q, err := parseQuery(req.URL.Query()); route == routeMedia && err == nil && q.Skip && q.Segment >= 0 {
 			text = f.updateFor(q.Segment)
 		}
-		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(text, v.below(name), ""))
+		return cached(w, req, typePlaylist, f.caching, hls.WrapURIs(text, req.below(name), ""))
 	case routeSegment:
 		if p, _ := parsePiece(file); p.init {
-			return s.initSegment(w, v, name, f.body)
+			return s.initSegment(w, req, name, f.body)
 		}
 		w.Header().Set("Content-Type", typeMP4)
 		size := int64(len(f.body))
-		s.immutable(w, v, fmt.Sprintf("%s/%s %d", name, file, size))
-		serveFile(w, v, bytes.NewReader(f.body))
-		s.watched(w, v, cmaf.Video, f.length, size)
+		s.immutable(w, req, fmt.Sprintf("%s/%s %d", name, file, size))
+		serveFile(w, req, bytes.NewReader(f.body))
+		s.watched(w, req, cmaf.Video, f.length, size)
 		return nil
 	}
-	return cached(w, v, f.kind, f.caching, f.body)
+	return cached(w, req, f.kind, f.caching, f.body)
 }

@@ -50,7 +50,7 @@ func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 	out := s.response(w)
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
-	if err := s.serveNode(out, &visit{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
+	if err := s.serveNode(out, &request{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
 		s.fail(out, r, route, err)
 	}
 	out.End()
@@ -60,33 +60,33 @@ func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveNode answers another node, or returns the error that answers it.
-func (s *Server) serveNode(w *endpoint.Response, v *visit, route string) error {
+func (s *Server) serveNode(w *endpoint.Response, req *request, route string) error {
 	handle := s.liveRoute(route)
 	if handle == nil {
 		return weir.ErrNotFound()
 	}
 	var here bool
 	if s.Live != nil {
-		v.broadcast, here = s.Live.Find(v.id)
+		req.broadcast, here = s.Live.Find(req.id)
 	}
 	switch {
-	case !here, v.broadcast.HandedOver() && route != routeSegment:
+	case !here, req.broadcast.HandedOver() && route != routeSegment:
 		writeFailure(w, statusElsewhere, "the stream is not carried here")
 		return nil
-	case route != routeSegment && !v.broadcast.Shows(v.rendition()):
+	case route != routeSegment && !req.broadcast.Shows(req.rendition()):
 		writeFailure(w, statusNotYet, errNotYet.Messages...)
 		return nil
 	}
 	// The other node has checked the policy of the stream.
-	v.title = &title{Title: view.Title{PlaybackID: v.id, StreamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
+	req.title = &title{Title: view.Title{PlaybackID: req.id, StreamID: req.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	var err error
-	if route == routeSegment && !v.broadcast.HandedOver() {
-		err = s.awaitShown(v)
+	if route == routeSegment && !req.broadcast.HandedOver() {
+		err = s.awaitShown(req)
 	}
 	if err == nil {
-		err = handle(w, v)
+		err = handle(w, req)
 	}
-	if isMoved(err) || v.broadcast.HandedOver() && weir.KindOf(err) == weir.NotFound {
+	if isMoved(err) || req.broadcast.HandedOver() && weir.KindOf(err) == weir.NotFound {
 		writeFailure(w, statusElsewhere, live.ErrHandedOver.Messages...)
 		return nil
 	}
@@ -95,11 +95,11 @@ func (s *Server) serveNode(w *endpoint.Response, v *visit, route string) error {
 
 // awaitShown waits until a segment or part can be requested of a session that has just come here
 // from another node.
-func (s *Server) awaitShown(v *visit) error {
-	ctx, cancel := context.WithTimeout(v.Context(), s.reloadWait)
+func (s *Server) awaitShown(req *request) error {
+	ctx, cancel := context.WithTimeout(req.Context(), s.reloadWait)
 	defer cancel()
 	s.waits.Add(1)
-	err := v.broadcast.AwaitShown(ctx, v.rendition())
+	err := req.broadcast.AwaitShown(ctx, req.rendition())
 	s.waits.Add(-1)
 	if err != nil && ctx.Err() != nil {
 		return errMoving

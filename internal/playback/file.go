@@ -20,7 +20,7 @@ import (
 	"weir/internal/weir"
 )
 
-func (s *Server) object(w *endpoint.Response, v *visit, key string, size int64) error {
+func (s *Server) object(w *endpoint.Response, req *request, key string, size int64) error {
 	if name, ok := s.Media.Path(key); ok {
 		file, err := os.Open(name) // so that the kernel can copy it to the connection
 		if errors.Is(err, os.ErrNotExist) {
@@ -30,18 +30,18 @@ func (s *Server) object(w *endpoint.Response, v *visit, key string, size int64) 
 			return err
 		}
 		defer file.Close()
-		serveFile(w, v, file)
+		serveFile(w, req, file)
 		return nil
 	}
-	body := &object{ctx: v.Context(), store: s.Media, key: key, size: size}
+	body := &object{ctx: req.Context(), store: s.Media, key: key, size: size}
 	defer body.Close()
-	return serveContent(w, v, body)
+	return serveContent(w, req, body)
 }
 
 // serveFile answers with a file. Read errors are not returned; the viewer notices that the answer
 // is too short.
-func serveFile(w *endpoint.Response, v *visit, file io.ReadSeeker) {
-	http.ServeContent(w, v.Request, "", time.Time{}, file)
+func serveFile(w *endpoint.Response, req *request, file io.ReadSeeker) {
+	http.ServeContent(w, req.Request, "", time.Time{}, file)
 }
 
 // object is an io.ReadSeekCloser of an object of the storage. It has the context of the request as a
@@ -101,29 +101,29 @@ func (o *object) Close() (err error) {
 }
 
 // mp4 answers with a rendition as an MP4 file, which is made of its segments while it is sent.
-func (s *Server) mp4(w *endpoint.Response, v *visit) error {
-	return s.rendered(w, v, strings.TrimSuffix(v.path, ".mp4"))
+func (s *Server) mp4(w *endpoint.Response, req *request) error {
+	return s.rendered(w, req, strings.TrimSuffix(req.path, ".mp4"))
 }
 
-func (s *Server) rendered(w *endpoint.Response, v *visit, name string) error {
-	file, err := v.title.file(name)
+func (s *Server) rendered(w *endpoint.Response, req *request, name string) error {
+	file, err := req.title.file(name)
 	if err != nil {
 		return err
 	}
-	if v.Method == http.MethodGet {
-		if err := s.mayBegin(v); err != nil {
+	if req.Method == http.MethodGet {
+		if err := s.mayBegin(req); err != nil {
 			return err
 		}
 	}
-	reader := file.Reader(v.Context())
+	reader := file.Reader(req.Context())
 	defer reader.Close()
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.manifestID))
-	if v.Method == http.MethodGet {
-		w.Sent = s.meter(v, file.kind, file.length, file.Size())
+	s.immutable(w, req, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.manifestID))
+	if req.Method == http.MethodGet {
+		w.Sent = s.meter(req, file.kind, file.length, file.Size())
 		defer func() { w.Sent(0) }()
 	}
-	return serveContent(w, v, reader)
+	return serveContent(w, req, reader)
 }
 
 // mp4File is a rendition as one file.
@@ -179,32 +179,32 @@ func (t *tracks) render(name string, tracks []*media.Track) (*media.File, error)
 }
 
 // download answers with the source of an asset. That of a recording or a clip is an MP4 file of its segments.
-func (s *Server) download(w *endpoint.Response, v *visit) error {
-	_, name, _ := strings.Cut(v.path, "/")
+func (s *Server) download(w *endpoint.Response, req *request) error {
+	_, name, _ := strings.Cut(req.path, "/")
 	if name == "" || strings.Contains(name, "/") {
 		return weir.ErrNotFound()
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	if v.title.segmented {
-		return s.rendered(w, v, v.title.main())
+	if req.title.segmented {
+		return s.rendered(w, req, req.title.main())
 	}
-	return s.kept(w, v, "video")
+	return s.kept(w, req, "video")
 }
 
 // thumbnail answers with a thumbnail or a list of them.
-func (s *Server) thumbnail(w *endpoint.Response, v *visit) error {
-	_, name, _ := strings.Cut(v.path, "/")
+func (s *Server) thumbnail(w *endpoint.Response, req *request) error {
+	_, name, _ := strings.Cut(req.path, "/")
 	if strings.Contains(name, "/") {
 		return weir.ErrNotFound()
 	}
 	switch path.Ext(name) {
 	case ".jpg":
 		w.Header().Set("Content-Type", "image/jpeg")
-		return s.kept(w, v, v.path)
+		return s.kept(w, req, req.path)
 	case ".vtt":
-		return s.thumbnailList(w, v)
+		return s.thumbnailList(w, req)
 	}
 	return weir.ErrNotFound()
 }
@@ -213,8 +213,8 @@ func (s *Server) thumbnail(w *endpoint.Response, v *visit) error {
 const maxList = 16 << 20
 
 // thumbnailList answers with a list of thumbnails, whose URIs have the viewer's token.
-func (s *Server) thumbnailList(w *endpoint.Response, v *visit) error {
-	body, _, err := s.Media.Get(v.Context(), v.title.prefix+"/"+v.path, 0, -1)
+func (s *Server) thumbnailList(w *endpoint.Response, req *request) error {
+	body, _, err := s.Media.Get(req.Context(), req.title.prefix+"/"+req.path, 0, -1)
 	if err != nil {
 		return keptError(err)
 	}
@@ -223,7 +223,7 @@ func (s *Server) thumbnailList(w *endpoint.Response, v *visit) error {
 	if err != nil {
 		return storageError(err)
 	}
-	if below := v.below("thumbnails"); below != "" {
+	if below := req.below("thumbnails"); below != "" {
 		lines := bytes.SplitAfter(text, []byte("\n"))
 		for i, line := range lines {
 			if image, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte("#")); bytes.HasSuffix(image, []byte(".jpg")) {
@@ -232,23 +232,23 @@ func (s *Server) thumbnailList(w *endpoint.Response, v *visit) error {
 		}
 		text = bytes.Join(lines, nil)
 	}
-	return s.text(w, v, "text/vtt; charset=utf-8", text)
+	return s.text(w, req, "text/vtt; charset=utf-8", text)
 }
 
-func (s *Server) poster(w *endpoint.Response, v *visit) error {
+func (s *Server) poster(w *endpoint.Response, req *request) error {
 	w.Header().Set("Content-Type", "image/jpeg")
-	return s.kept(w, v, "poster.jpg")
+	return s.kept(w, req, "poster.jpg")
 }
 
 // kept answers with a file of the asset.
-func (s *Server) kept(w *endpoint.Response, v *visit, name string) error {
-	key := v.title.prefix + "/" + name
-	info, err := s.Media.Stat(v.Context(), key)
+func (s *Server) kept(w *endpoint.Response, req *request, name string) error {
+	key := req.title.prefix + "/" + name
+	info, err := s.Media.Stat(req.Context(), key)
 	if err != nil {
 		return keptError(err)
 	}
-	s.immutable(w, v, fmt.Sprintf("%s %d %s", name, info.Size, info.ETag))
-	return s.object(w, v, key, info.Size)
+	s.immutable(w, req, fmt.Sprintf("%s %d %s", name, info.Size, info.ETag))
+	return s.object(w, req, key, info.Size)
 }
 
 // keptError returns the error for a file that can't be read. One that does not exist is not logged:

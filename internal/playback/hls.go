@@ -28,9 +28,9 @@ const (
 func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
 
 // master answers with the master playlist of an asset.
-func (s *Server) master(w *endpoint.Response, v *visit) error {
-	m := cmaf.Master{TS: inTS(v.path)}
-	if m.TS && v.title.signature != nil {
+func (s *Server) master(w *endpoint.Response, req *request) error {
+	m := cmaf.Master{TS: inTS(req.path)}
+	if m.TS && req.title.signature != nil {
 		return errSignedTS()
 	}
 	name := "/index.m3u8"
@@ -39,63 +39,63 @@ func (s *Server) master(w *endpoint.Response, v *visit) error {
 	}
 	list := func(renditions []rendition) (named []cmaf.Rendition) {
 		for _, r := range renditions {
-			if !r.Complete && v.title.whole() || m.TS && !fitsTS(r) {
+			if !r.Complete && req.title.whole() || m.TS && !fitsTS(r) {
 				continue // a player must not switch to one that is behind
 			}
-			named = append(named, cmaf.Rendition{Name: r.Name, URI: v.below("") + r.Name + name, Index: r.Index()})
+			named = append(named, cmaf.Rendition{Name: r.Name, URI: req.below("") + r.Name + name, Index: r.Index()})
 		}
 		return named
 	}
-	m.Video, m.Audio = list(v.title.video), list(v.title.audio)
+	m.Video, m.Audio = list(req.title.video), list(req.title.audio)
 	switch {
-	case len(v.title.video) == 0 && len(v.title.audio) == 0:
+	case len(req.title.video) == 0 && len(req.title.audio) == 0:
 		return errNotReady()
-	case len(m.Video) < min(1, len(v.title.video)), len(m.Audio) < len(v.title.audio):
+	case len(m.Video) < min(1, len(req.title.video)), len(m.Audio) < len(req.title.audio):
 		return weir.Errorf(weir.NotFound, "the video has no form that MPEG-TS can carry; use index.m3u8")
 	}
-	if v.Method == http.MethodGet {
-		if err := s.begin(v); err != nil {
+	if req.Method == http.MethodGet {
+		if err := s.begin(req); err != nil {
 			return err
 		}
 	}
-	return s.text(w, v, typePlaylist, m.Playlist().Text())
+	return s.text(w, req, typePlaylist, m.Playlist().Text())
 }
 
 // playlist answers with the media playlist of a rendition of an asset.
-func (s *Server) playlist(w *endpoint.Response, v *visit) error {
-	name, _, _ := strings.Cut(v.path, "/")
-	r, err := v.title.find(name)
+func (s *Server) playlist(w *endpoint.Response, req *request) error {
+	name, _, _ := strings.Cut(req.path, "/")
+	r, err := req.title.find(name)
 	if err != nil {
 		return err
 	}
-	if inTS(v.path) && v.title.signature != nil {
+	if inTS(req.path) && req.title.signature != nil {
 		return errSignedTS()
 	}
 	index := r.Index()
-	segments, ended := v.title.shown(r)
+	segments, ended := req.title.shown(r)
 	index.Segments = segments
 	list := hls.Media{Type: hls.VOD, Ended: ended}
 	if !ended {
 		list.Type, list.FromStart, list.Target = hls.Event, true, promised(r, segments)
 	}
-	below := v.below(name)
+	below := req.below(name)
 	numbered := func(extension string) func(int) string {
 		return func(n int) string { return below + strconv.Itoa(n) + extension }
 	}
-	if !inTS(v.path) {
+	if !inTS(req.path) {
 		list.Version = 6 // EXT-X-MAP, even if there is no segment yet
 		list.Segments = index.Entries(numbered(".m4s"), func(n int) string { return below + initName(index.InitOf(n)) })
-		return s.text(w, v, typePlaylist, list.Text())
+		return s.text(w, req, typePlaylist, list.Text())
 	}
 	if !fitsTS(r) {
 		return weir.Errorf(weir.NotFound, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
 	}
 	var extra []time.Duration
 	if ended {
-		extra = v.title.extraTS(r)
+		extra = req.title.extraTS(r)
 	}
 	list.Segments = index.Entries(numbered(".ts"), nil, extra...)
-	return s.text(w, v, typePlaylist, list.Text())
+	return s.text(w, req, typePlaylist, list.Text())
 }
 
 // initName returns the name of the init segment after k changes of the coding.
@@ -144,17 +144,17 @@ func promised(r rendition, segments []cmaf.Segment) time.Duration {
 }
 
 // text answers with a playlist or another generated text of an asset.
-func (s *Server) text(w *endpoint.Response, v *visit, kind string, text []byte) error {
+func (s *Server) text(w *endpoint.Response, req *request, kind string, text []byte) error {
 	caching := endpoint.For(time.Second)
-	if v.title.done {
+	if req.title.done {
 		caching = endpoint.For(10 * time.Second)
 	}
-	return cached(w, v, kind, caching, text)
+	return cached(w, req, kind, caching, text)
 }
 
 // cached answers with a generated body. caching is used if the content is the same for all viewers.
-func cached(w *endpoint.Response, v *visit, kind string, caching endpoint.Caching, text []byte) error {
-	if !v.title.shared() {
+func cached(w *endpoint.Response, req *request, kind string, caching endpoint.Caching, text []byte) error {
+	if !req.title.shared() {
 		caching = endpoint.PrivateRevalidate
 	}
 	sum := sha256.Sum256(text)
@@ -162,22 +162,22 @@ func cached(w *endpoint.Response, v *visit, kind string, caching endpoint.Cachin
 	h.Set("Content-Type", kind)
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	caching.Set(h)
-	return serveContent(w, v, bytes.NewReader(text))
+	return serveContent(w, req, bytes.NewReader(text))
 }
 
 // segment answers with the init segment or a segment of a rendition.
-func (s *Server) segment(w *endpoint.Response, v *visit) error {
-	name, file, _ := strings.Cut(v.path, "/")
-	r, err := v.title.find(name)
+func (s *Server) segment(w *endpoint.Response, req *request) error {
+	name, file, _ := strings.Cut(req.path, "/")
+	r, err := req.title.find(name)
 	if err != nil {
 		return err
 	}
 	if k, ok := initNumber(file); ok {
-		data, err := v.title.init(r, k)
+		data, err := req.title.init(r, k)
 		if err != nil {
 			return err
 		}
-		return s.initSegment(w, v, name, data)
+		return s.initSegment(w, req, name, data)
 	}
 	number, format, _ := strings.Cut(file, ".")
 	n, err := strconv.Atoi(number)
@@ -186,20 +186,20 @@ func (s *Server) segment(w *endpoint.Response, v *visit) error {
 	}
 	index := r.Index()
 	switch {
-	case format == "ts" && v.title.signature != nil:
+	case format == "ts" && req.title.signature != nil:
 		return errSignedTS()
 	case format == "ts":
-		return s.transportStream(w, v, r, n)
+		return s.transportStream(w, req, r, n)
 	case format != "m4s" || n >= len(index.Segments):
 		return weir.ErrNotFound()
-	case v.title.signature != nil:
-		return s.signedSegment(w, v, r, n)
+	case req.title.signature != nil:
+		return s.signedSegment(w, req, r, n)
 	}
 	segment := index.Segments[n]
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
-	err = s.object(w, v, r.SegmentKey(n), segment.Size())
-	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
+	s.immutable(w, req, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
+	err = s.object(w, req, r.SegmentKey(n), segment.Size())
+	s.watched(w, req, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
 	return err
 }
 
@@ -217,37 +217,37 @@ func (t *tracks) init(r rendition, k int) ([]byte, error) {
 }
 
 // signedSegment answers with a segment of a signed asset: a box comes before its media.
-func (s *Server) signedSegment(w *endpoint.Response, v *visit, r rendition, n int) error {
-	file, err := v.title.signature.Segment(r.Track, r.Dir, n)
+func (s *Server) signedSegment(w *endpoint.Response, req *request, r rendition, n int) error {
+	file, err := req.title.signature.Segment(r.Track, r.Dir, n)
 	if err != nil {
 		return err
 	}
 	index := r.Index()
-	reader := file.Reader(v.Context())
+	reader := file.Reader(req.Context())
 	defer reader.Close()
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s/%d signed %d", r.Name, n, file.Size()))
-	err = serveContent(w, v, reader)
-	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(index.Segments[n].Duration()), file.Size())
+	s.immutable(w, req, fmt.Sprintf("%s/%d signed %d", r.Name, n, file.Size()))
+	err = serveContent(w, req, reader)
+	s.watched(w, req, index.Track.Kind, index.TrackOf(n).Time(index.Segments[n].Duration()), file.Size())
 	return err
 }
 
-func (s *Server) initSegment(w *endpoint.Response, v *visit, name string, data []byte) error {
+func (s *Server) initSegment(w *endpoint.Response, req *request, name string, data []byte) error {
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
-	return serveContent(w, v, bytes.NewReader(data))
+	s.immutable(w, req, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
+	return serveContent(w, req, bytes.NewReader(data))
 }
 
 // immutable sets the headers of an answer that never changes, as files of a ready asset or of a
 // stream. what identifies it.
-func (s *Server) immutable(w *endpoint.Response, v *visit, what string) {
-	sum := sha256.Sum256([]byte(v.title.AssetID + v.title.StreamID + "/" + what))
+func (s *Server) immutable(w *endpoint.Response, req *request, what string) {
+	sum := sha256.Sum256([]byte(req.title.AssetID + req.title.StreamID + "/" + what))
 	h := w.Header()
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	switch {
-	case !v.title.shared():
+	case !req.title.shared():
 		endpoint.PrivateFor(time.Hour).Set(h)
-	case !v.title.ready:
+	case !req.title.ready:
 		endpoint.For(10 * time.Second).Set(h)
 	default:
 		endpoint.ImmutableFor(time.Hour).Set(h)

@@ -45,22 +45,22 @@ func (s *Server) onAir(route string) handler {
 	if handle == nil {
 		return nil
 	}
-	answered := func(w *endpoint.Response, v *visit) error {
-		carries := s.carries(v)
+	answered := func(w *endpoint.Response, req *request) error {
+		carries := s.carries(req)
 		switch {
-		case s.edge == nil && v.broadcast == nil:
-			return errOffAir(v.title)
+		case s.edge == nil && req.broadcast == nil:
+			return errOffAir(req.title)
 		case s.edge == nil:
-			return handle(w, v)
+			return handle(w, req)
 		}
-		moved := v.broadcast != nil && v.broadcast.HandedOver()
+		moved := req.broadcast != nil && req.broadcast.HandedOver()
 		if carries || moved && route == routeSegment {
-			err := handle(w, v)
+			err := handle(w, req)
 			if !isMoved(err) && !(moved && weir.KindOf(err) == weir.NotFound) {
 				return err
 			}
 		}
-		return s.fromOrigin(w, v, route, handle)
+		return s.fromOrigin(w, req, route, handle)
 	}
 	switch route {
 	case routePoster:
@@ -101,51 +101,51 @@ func errOffAir(t *title) error {
 }
 
 // liveMaster answers with the master playlist of a stream.
-func (s *Server) liveMaster(w *endpoint.Response, v *visit) error {
-	if inTS(v.path) {
+func (s *Server) liveMaster(w *endpoint.Response, req *request) error {
+	if inTS(req.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
 	}
-	return s.choices(w, v, v.broadcast.Master())
+	return s.choices(w, req, req.broadcast.Master())
 }
 
 // wholeMaster answers with the master playlist of the recording so far, see dvr.go.
-func (s *Server) wholeMaster(w *endpoint.Response, v *visit) error {
-	m := v.broadcast.Recorded()
+func (s *Server) wholeMaster(w *endpoint.Response, req *request) error {
+	m := req.broadcast.Recorded()
 	if len(m.Video)+len(m.Audio) == 0 {
 		return weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
 	}
-	return s.choices(w, v, m)
+	return s.choices(w, req, m)
 }
 
 // wholePlaylist answers with the recording so far of one rendition.
-func (s *Server) wholePlaylist(w *endpoint.Response, v *visit) error {
-	name, _, _ := strings.Cut(v.path, "/")
-	text, err := v.broadcast.WholePlaylist(name)
+func (s *Server) wholePlaylist(w *endpoint.Response, req *request) error {
+	name, _, _ := strings.Cut(req.path, "/")
+	text, err := req.broadcast.WholePlaylist(name)
 	if err != nil {
 		return err
 	}
-	return cached(w, v, typePlaylist, keepPlaylist, hls.WrapURIs(text, v.below(name), ""))
+	return cached(w, req, typePlaylist, keepPlaylist, hls.WrapURIs(text, req.below(name), ""))
 }
 
-func (s *Server) choices(w *endpoint.Response, v *visit, m cmaf.Master) error {
+func (s *Server) choices(w *endpoint.Response, req *request, m cmaf.Master) error {
 	if !presentable(&m) {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
 	}
 	for _, list := range [][]cmaf.Rendition{m.Video, m.Audio} {
 		for i := range list {
-			list[i].URI = v.below("") + list[i].URI
+			list[i].URI = req.below("") + list[i].URI
 		}
 	}
-	if v.Method == http.MethodGet && !v.node {
-		if err := s.begin(v); err != nil {
+	if req.Method == http.MethodGet && !req.node {
+		if err := s.begin(req); err != nil {
 			return err
 		}
 	}
 	list := m.Playlist().Text()
-	if v.URL.Query().Get("ll") == "0" {
+	if req.URL.Query().Get("ll") == "0" {
 		list = hls.WrapURIs(list, "", "?ll=0")
 	}
-	return cached(w, v, typePlaylist, keepPlaylist, list)
+	return cached(w, req, typePlaylist, keepPlaylist, list)
 }
 
 // presentable removes renditions without media from a master playlist, and reports whether it can
@@ -166,41 +166,41 @@ func presentable(m *cmaf.Master) bool {
 
 // livePlaylist answers with the media playlist of a rendition, when it has the segment or part that
 // the player waits for.
-func (s *Server) livePlaylist(w *endpoint.Response, v *visit) error {
-	name, _, _ := strings.Cut(v.path, "/")
-	if inTS(v.path) {
+func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
+	name, _, _ := strings.Cut(req.path, "/")
+	if inTS(req.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
 	}
-	q, err := parseQuery(v.URL.Query())
+	q, err := parseQuery(req.URL.Query())
 	if err != nil {
 		return err
 	}
 	start, caching := time.Now(), keepPlaylist
 	var text []byte
 	if q.Segment < 0 {
-		text, err = v.broadcast.Playlist(v.Context(), name, q)
+		text, err = req.broadcast.Playlist(req.Context(), name, q)
 	} else {
 		caching = keepAwaited
-		ctx, cancel := context.WithTimeout(v.Context(), s.reloadWait)
+		ctx, cancel := context.WithTimeout(req.Context(), s.reloadWait)
 		s.reloads.Add(1)
-		text, err = v.broadcast.Playlist(ctx, name, q)
+		text, err = req.broadcast.Playlist(ctx, name, q)
 		s.reloads.Add(-1)
 		late := ctx.Err() != nil
 		cancel()
-		if err != nil && late && v.Context().Err() == nil {
+		if err != nil && late && req.Context().Err() == nil {
 			// The encoder sends nothing. Players that get an error stop sooner or later, those that
 			// get the same playlist continue.
 			q.Segment, caching = -1, endpoint.Revalidate
-			text, err = v.broadcast.Playlist(v.Context(), name, q)
+			text, err = req.broadcast.Playlist(req.Context(), name, q)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.enterAgain(v, start); err != nil {
+	if err := s.enterAgain(req, start); err != nil {
 		return err
 	}
-	return cached(w, v, typePlaylist, caching, hls.WrapURIs(text, v.below(name), ""))
+	return cached(w, req, typePlaylist, caching, hls.WrapURIs(text, req.below(name), ""))
 }
 
 func parseQuery(query url.Values) (live.Query, error) {
@@ -271,32 +271,32 @@ func cutNumber(text *string, bits int) (int64, bool) {
 }
 
 // livePiece answers with an init segment, a segment or a part.
-func (s *Server) livePiece(w *endpoint.Response, v *visit) error {
-	name, file, _ := strings.Cut(v.path, "/")
+func (s *Server) livePiece(w *endpoint.Response, req *request) error {
+	name, file, _ := strings.Cut(req.path, "/")
 	p, ok := parsePiece(file)
 	if !ok {
 		return weir.ErrNotFound()
 	}
 	if p.init {
-		data, err := v.broadcast.Init(name, int(p.segment))
+		data, err := req.broadcast.Init(name, int(p.segment))
 		if err != nil {
 			return err
 		}
-		return s.initSegment(w, v, name, data)
+		return s.initSegment(w, req, name, data)
 	}
-	body, size, err := s.openPiece(v, name, p)
+	body, size, err := s.openPiece(req, name, p)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s/%s %d", name, file, size))
-	length := watchable(v.broadcast, name, p)
-	if v.node {
+	s.immutable(w, req, fmt.Sprintf("%s/%s %d", name, file, size))
+	length := watchable(req.broadcast, name, p)
+	if req.node {
 		w.Header().Set(lengthHeader, strconv.FormatInt(int64(length), 10))
 	}
-	serveFile(w, v, body)
-	s.watched(w, v, cmaf.Video, length, size)
+	serveFile(w, req, body)
+	s.watched(w, req, cmaf.Video, length, size)
 	return nil
 }
 
@@ -309,19 +309,19 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	return b.Duration(name, p.segment, p.part)
 }
 
-func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, int64, error) {
-	if at, ok := v.broadcast.Stored(name, p.segment, p.part); ok {
-		return s.openStored(v.Context(), at)
+func (s *Server) openPiece(req *request, name string, p piece) (io.ReadSeekCloser, int64, error) {
+	if at, ok := req.broadcast.Stored(name, p.segment, p.part); ok {
+		return s.openStored(req.Context(), at)
 	}
 	if p.part < 0 {
-		return v.broadcast.Segment(name, p.segment)
+		return req.broadcast.Segment(name, p.segment)
 	}
-	ctx, cancel := context.WithTimeout(v.Context(), s.partWait)
+	ctx, cancel := context.WithTimeout(req.Context(), s.partWait)
 	defer cancel()
 	s.waits.Add(1)
-	body, size, err := v.broadcast.Part(ctx, name, p.segment, p.part)
+	body, size, err := req.broadcast.Part(ctx, name, p.segment, p.part)
 	s.waits.Add(-1)
-	if err != nil && ctx.Err() != nil && v.Context().Err() == nil {
+	if err != nil && ctx.Err() != nil && req.Context().Err() == nil {
 		err = weir.Errorf(weir.NotFound, "the part did not come; load the playlist again")
 	}
 	return body, size, err
@@ -354,32 +354,32 @@ type inMemory struct{ *bytes.Reader }
 func (inMemory) Close() error { return nil }
 
 // livePoster answers with the current poster of a stream.
-func (s *Server) livePoster(w *endpoint.Response, v *visit) error {
+func (s *Server) livePoster(w *endpoint.Response, req *request) error {
 	start := time.Now()
-	image, err := v.broadcast.Poster(v.Context())
+	image, err := req.broadcast.Poster(req.Context())
 	if err == nil {
-		err = s.enterAgain(v, start)
+		err = s.enterAgain(req, start)
 	}
 	if err != nil {
 		return err
 	}
-	return cached(w, v, typeJPEG, keepPoster, image)
+	return cached(w, req, typeJPEG, keepPoster, image)
 }
 
 // orLastPoster answers with the last poster of a stream that is not live.
 func (s *Server) orLastPoster(answered handler) handler {
-	return func(w *endpoint.Response, v *visit) error {
-		err := answered(w, v)
+	return func(w *endpoint.Response, req *request) error {
+		err := answered(w, req)
 		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
 			return err
 		}
-		image, lastErr := s.Live.LastPoster(v.title.StreamID)
+		image, lastErr := s.Live.LastPoster(req.title.StreamID)
 		if weir.KindOf(lastErr) == weir.NotFound {
 			return err
 		}
 		if lastErr != nil {
 			return lastErr
 		}
-		return cached(w, v, typeJPEG, keepPoster, image)
+		return cached(w, req, typeJPEG, keepPoster, image)
 	}
 }

@@ -113,8 +113,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.views.Run(counting)
 }
 
-// visit is one request of a viewer.
-type visit struct {
+// request is one request of a viewer.
+type request struct {
 	*http.Request
 	server    *Server
 	id        string // playback id
@@ -132,14 +132,14 @@ type visit struct {
 }
 
 // below returns the prefix of URIs in a file of the given folder, which has the viewer's token.
-func (v *visit) below(folder string) string {
+func (req *request) below(folder string) string {
 	switch {
-	case v.token == nil || v.inPath:
-		return v.base
+	case req.token == nil || req.inPath:
+		return req.base
 	case folder == "":
-		return v.base + tokenMark + v.token.Text + "/"
+		return req.base + tokenMark + req.token.Text + "/"
 	}
-	return "../" + tokenMark + v.token.Text + "/" + folder + "/"
+	return "../" + tokenMark + req.token.Text + "/" + folder + "/"
 }
 
 // The routes in logs and metrics: the path itself can contain a token.
@@ -198,37 +198,37 @@ func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err
 		return routeUnknown, nil
 	}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
-	v := &visit{Request: oneRange(r), server: s, id: id, path: path}
-	v.text, v.path, v.inPath = cutToken(path)
-	route = routeOf(v.path)
-	if err := s.enter(v); err != nil {
+	req := &request{Request: oneRange(r), server: s, id: id, path: path}
+	req.text, req.path, req.inPath = cutToken(path)
+	route = routeOf(req.path)
+	if err := s.enter(req); err != nil {
 		return route, err
 	}
 	handle := s.stored(route)
-	if v.title.live() {
+	if req.title.live() {
 		handle = s.onAir(route)
 	}
 	if handle == nil {
 		return route, weir.ErrNotFound()
 	}
-	return route, handle(w, v)
+	return route, handle(w, req)
 }
 
 // enter finds the title of a request and checks that the viewer may play it.
-func (s *Server) enter(v *visit) (err error) {
-	if v.title, err = s.titles.find(v.Context(), v.id); err != nil {
+func (s *Server) enter(req *request) (err error) {
+	if req.title, err = s.titles.find(req.Context(), req.id); err != nil {
 		return err
 	}
-	v.token, err = s.control.Admit(v.Context(), v.title.gated(), access.Viewer{Request: v.Request, Token: v.text, HasToken: v.inPath, Client: v})
+	req.token, err = s.control.Admit(req.Context(), req.title.gated(), access.Viewer{Request: req.Request, Token: req.text, HasToken: req.inPath, Client: req})
 	return err
 }
 
 // enterAgain checks the viewer again if the request has waited for long.
-func (s *Server) enterAgain(v *visit, start time.Time) error {
-	if v.node || time.Since(start) <= fresh {
+func (s *Server) enterAgain(req *request, start time.Time) error {
+	if req.node || time.Since(start) <= fresh {
 		return nil
 	}
-	return s.enter(v)
+	return s.enter(req)
 }
 
 // tokenMark begins a path with a token.
@@ -281,7 +281,7 @@ func routeOf(path string) string {
 }
 
 // handler answers a request of a viewer, or returns the error that answers it.
-type handler func(*endpoint.Response, *visit) error
+type handler func(*endpoint.Response, *request) error
 
 // stored returns the handler of a route for an asset; nil = there is none.
 func (s *Server) stored(route string) handler {

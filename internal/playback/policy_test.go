@@ -122,18 +122,18 @@ func (h *fixture) answersOf(what, playbackID string, paths []string, status int,
 }
 
 // enter lets a viewer with a JWT in.
-func (h *fixture) enter(playbackID, jwt string) *visit {
+func (h *fixture) enter(playbackID, jwt string) *request {
 	h.Helper()
-	v := &visit{Request: httptest.NewRequest("GET", "/?jwt="+jwt, nil), server: h.server, id: playbackID}
-	if err := h.server.enter(v); err != nil {
+	req := &request{Request: httptest.NewRequest("GET", "/?jwt="+jwt, nil), server: h.server, id: playbackID}
+	if err := h.server.enter(req); err != nil {
 		h.Fatal(err)
 	}
-	return v
+	return req
 }
 
 // expire returns the token that a viewer who is in would have got long ago.
-func (h *fixture) expire(v *visit) *access.Token {
-	return h.server.control.TokenFor(v.title.gated(), v.token, time.Now().Add(-24*time.Hour))
+func (h *fixture) expire(req *request) *access.Token {
+	return h.server.control.TokenFor(req.title.gated(), req.token, time.Now().Add(-24*time.Hour))
 }
 
 // tokenOf returns the token in a master playlist.

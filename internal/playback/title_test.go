@@ -296,10 +296,10 @@ func BenchmarkSegment(b *testing.B) {
 		})
 		b.Run("enter/"+name, func(b *testing.B) {
 			b.ReportAllocs()
-			v := &visit{Request: r, server: h.server, id: a.PlaybackID}
-			v.text, v.path, v.inPath = cutToken(path)
+			req := &request{Request: r, server: h.server, id: a.PlaybackID}
+			req.text, req.path, req.inPath = cutToken(path)
 			for b.Loop() {
-				if err := h.server.enter(v); err != nil {
+				if err := h.server.enter(req); err != nil {
 					b.Fatal(err)
 				}
 			}

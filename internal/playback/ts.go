@@ -50,17 +50,17 @@ func (t *tracks) extraTS(r rendition) []time.Duration {
 }
 
 // transportStream answers with segment n of a rendition as MPEG-TS.
-func (s *Server) transportStream(w *endpoint.Response, v *visit, r rendition, n int) error {
+func (s *Server) transportStream(w *endpoint.Response, req *request, r rendition, n int) error {
 	index := r.Index()
 	var length time.Duration
 	if count := len(index.Segments); n < count {
 		length = index.Track.Time(index.Segments[n].Duration())
-	} else if extra := v.title.extraTS(r); n-count < len(extra) {
+	} else if extra := req.title.extraTS(r); n-count < len(extra) {
 		length = extra[n-count]
 	} else {
 		return weir.ErrNotFound()
 	}
-	file, err := s.renderTS(v.Context(), v.title.muxed(r), cmaf.TSAlone(index), n)
+	file, err := s.renderTS(req.Context(), req.title.muxed(r), cmaf.TSAlone(index), n)
 	if err != nil {
 		return err
 	}
@@ -70,9 +70,9 @@ func (s *Server) transportStream(w *endpoint.Response, v *visit, r rendition, n 
 		return err
 	}
 	w.Header().Set("Content-Type", typeTS)
-	s.immutable(w, v, fmt.Sprintf("%s.ts %d", v.path, info.Size()))
-	serveFile(w, v, file)
-	s.watched(w, v, index.Track.Kind, length, info.Size())
+	s.immutable(w, req, fmt.Sprintf("%s.ts %d", req.path, info.Size()))
+	serveFile(w, req, file)
+	s.watched(w, req, index.Track.Kind, length, info.Size())
 	return nil
 }
 

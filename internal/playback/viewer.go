@@ -18,16 +18,16 @@ import (
 // MayPlay returns nil if the request, which is not one for media, is of a viewer who may play the
 // content. token is the one in the addresses of the viewer's playlists; "" = the request has none.
 func (s *Server) MayPlay(r *http.Request, playbackID string, token weir.Secret) error {
-	return s.enter(&visit{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
+	return s.enter(&request{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
 }
 
 // Address returns the address of the client. Address, ID and Describe are for package access.
-func (v *visit) Address() netip.Addr {
-	return endpoint.ClientAddr(v.Request, v.server.TrustedProxies)
+func (req *request) Address() netip.Addr {
+	return endpoint.ClientAddr(req.Request, req.server.TrustedProxies)
 }
 
 // ID returns what identifies the client without a token.
-func (v *visit) ID() string { return v.server.viewerID(v.viewer()) }
+func (req *request) ID() string { return req.server.viewerID(req.viewer()) }
 
 // viewerID returns a hash of the network and the device of a viewer.
 func (s *Server) viewerID(w view.Viewer) string {
@@ -35,17 +35,17 @@ func (s *Server) viewerID(w view.Viewer) string {
 }
 
 // Describe returns what an access webhook gets about the viewer.
-func (v *visit) Describe() map[string]json.RawMessage {
-	base := endpoint.RequestBase(v.Request, v.server.TrustedProxies)
+func (req *request) Describe() map[string]json.RawMessage {
+	base := endpoint.RequestBase(req.Request, req.server.TrustedProxies)
 	// The token is left out: anyone who reads the webhook's log could use it.
-	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
-	headers := map[string]string{"Host": v.Host}
-	for name, values := range v.Header {
+	address := &url.URL{Path: cmp.Or(req.at, "/hls/"+req.id+"/"+req.path), RawQuery: req.URL.RawQuery}
+	headers := map[string]string{"Host": req.Host}
+	for name, values := range req.Header {
 		headers[name] = strings.Join(values, ", ")
 	}
 	viewer := map[string]json.RawMessage{}
 	for name, value := range map[string]any{
-		"userIP": v.Address().String(), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
+		"userIP": req.Address().String(), "playDomain": req.Host, "playURL": base + address.RequestURI(), "headers": headers,
 	} {
 		if text, err := json.Marshal(value); err == nil {
 			viewer[name] = text
@@ -55,36 +55,36 @@ func (v *visit) Describe() map[string]json.RawMessage {
 }
 
 // viewer returns the viewer, as views are counted.
-func (v *visit) viewer() view.Viewer {
-	who := view.Viewer{Network: weir.Network(v.Address()), Device: view.DeviceOf(v.UserAgent())}
-	if v.token != nil {
-		who.Token = v.token.Viewer
+func (req *request) viewer() view.Viewer {
+	who := view.Viewer{Network: weir.Network(req.Address()), Device: view.DeviceOf(req.UserAgent())}
+	if req.token != nil {
+		who.Token = req.token.Viewer
 	}
 	return who
 }
 
 // begin counts a viewer who begins to watch. It returns an error if the owner of the title has the
 // maximum of viewers already, unless this one is among them.
-func (s *Server) begin(v *visit) error {
-	limit, err := s.viewerLimit(v)
+func (s *Server) begin(req *request) error {
+	limit, err := s.viewerLimit(req)
 	if err != nil {
 		return err
 	}
-	return s.views.Begin(v.Context(), &v.title.Title, v.viewer(), limit)
+	return s.views.Begin(req.Context(), &req.title.Title, req.viewer(), limit)
 }
 
 // mayBegin is begin without counting.
-func (s *Server) mayBegin(v *visit) error {
-	limit, err := s.viewerLimit(v)
+func (s *Server) mayBegin(req *request) error {
+	limit, err := s.viewerLimit(req)
 	if err != nil {
 		return err
 	}
-	return s.views.Fits(v.Context(), &v.title.Title, v.viewer(), limit)
+	return s.views.Fits(req.Context(), &req.title.Title, req.viewer(), limit)
 }
 
 // viewerLimit returns how many may watch the content of the owner of a title at once.
-func (s *Server) viewerLimit(v *visit) (int, error) {
-	terms, err := s.control.Terms(v.Context(), v.title.PlaybackID)
+func (s *Server) viewerLimit(req *request) (int, error) {
+	terms, err := s.control.Terms(req.Context(), req.title.PlaybackID)
 	if terms.Unlimited {
 		return view.Unlimited, err
 	}
@@ -92,18 +92,18 @@ func (s *Server) viewerLimit(v *visit) (int, error) {
 }
 
 // watched counts how much of a file, of that duration and size, was sent.
-func (s *Server) watched(w *endpoint.Response, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
-	if v.node || v.Method != http.MethodGet || w.Status() >= http.StatusBadRequest || !w.Begun() && w.Status() != http.StatusNotModified {
+func (s *Server) watched(w *endpoint.Response, req *request, kind cmaf.Kind, length time.Duration, size int64) {
+	if req.node || req.Method != http.MethodGet || w.Status() >= http.StatusBadRequest || !w.Begun() && w.Status() != http.StatusNotModified {
 		return
 	}
-	s.views.Note(&v.title.Title, v.viewer(), share(v.title, kind, length, min(w.Bytes(), size), size))
+	s.views.Note(&req.title.Title, req.viewer(), share(req.title, kind, length, min(w.Bytes(), size), size))
 }
 
 // meter counts how much of a large file was sent, while it is sent. The function that it returns
 // gets numbers of bytes, and 0 at the end.
-func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
-	return s.views.Meter(&v.title.Title, v.viewer(), func(sent int64) time.Duration {
-		return share(v.title, kind, length, sent, size)
+func (s *Server) meter(req *request, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
+	return s.views.Meter(&req.title.Title, req.viewer(), func(sent int64) time.Duration {
+		return share(req.title, kind, length, sent, size)
 	})
 }
 

@@ -40,36 +40,36 @@ func (s *Server) newWHEP() *rtc.Endpoint {
 
 // watch starts a WebRTC session for a viewer.
 func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
-	v := &visit{Request: r, server: s, id: id, at: rtc.EndpointPath + id}
-	if err := s.enter(v); err != nil {
+	req := &request{Request: r, server: s, id: id, at: rtc.EndpointPath + id}
+	if err := s.enter(req); err != nil {
 		return nil, err
 	}
-	if !v.title.live() {
+	if !req.title.live() {
 		return nil, weir.Errorf(weir.Unacceptable, "only live streams are sent over WebRTC; use /hls/%s/index.m3u8", id)
 	}
 	broadcast, ok := s.Live.Find(id)
 	if !ok {
-		return nil, errOffAir(v.title)
+		return nil, errOffAir(req.title)
 	}
 	rendition, err := forBrowsers(broadcast.Master())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayBegin(v); err != nil {
+	if err := s.mayBegin(req); err != nil {
 		return nil, err
 	}
-	sender, err := s.RTC.Send(r.Context(), v.Address(), offer)
+	sender, err := s.RTC.Send(r.Context(), req.Address(), offer)
 	if err != nil {
 		return nil, err
 	}
-	s.views.Start(&v.title.Title, v.viewer())
+	s.views.Start(&req.title.Title, req.viewer())
 	// The session outlives the request, and continues with a token if one is needed.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	v.Request, v.broadcast = r.WithContext(ctx), broadcast
-	if v.token != nil {
-		v.text, v.inPath = v.token.Text, true
+	req.Request, req.broadcast = r.WithContext(ctx), broadcast
+	if req.token != nil {
+		req.text, req.inPath = req.token.Text, true
 	}
-	w := &whepSession{Sender: sender, rendition: rendition, server: s, visit: v, end: end, over: make(chan struct{}), log: s.Log.With("stream", v.title.StreamID)}
+	w := &whepSession{Sender: sender, rendition: rendition, server: s, request: req, end: end, over: make(chan struct{}), log: s.Log.With("stream", req.title.StreamID)}
 	go w.run(ctx)
 	return w, nil
 }
@@ -123,7 +123,7 @@ type whepSession struct {
 	*rtc.Sender
 	rendition string
 	server    *Server
-	visit     *visit
+	request   *request
 	log       *slog.Logger
 	sent      atomic.Int64 // nanoseconds of media
 	end       context.CancelCauseFunc
@@ -164,13 +164,13 @@ func (w *whepSession) run(ctx context.Context) {
 func (w *whepSession) check(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	s, v, counted := w.server, w.visit, time.Duration(0)
-	who, of := v.viewer(), &v.title.Title // enter clears v.title if the viewer may not watch any more
+	s, req, counted := w.server, w.request, time.Duration(0)
+	who, of := req.viewer(), &req.title.Title // enter clears req.title if the viewer may not watch any more
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			switch err := s.enter(v); {
+			switch err := s.enter(req); {
 			case err == nil, ctx.Err() != nil:
 			case weir.Retriable(err):
 				w.log.WarnContext(ctx, "it could not be looked whether a viewer may watch; it is tried again", "err", err)
@@ -187,7 +187,7 @@ func (w *whepSession) check(ctx context.Context) {
 
 // send sends the frames of the stream, and returns why there are no more.
 func (w *whepSession) send(ctx context.Context) error {
-	tap := w.visit.broadcast.Tap(live.TapOptions{Rendition: w.rendition, Audio: live.AudioOpus})
+	tap := w.request.broadcast.Tap(live.TapOptions{Rendition: w.rendition, Audio: live.AudioOpus})
 	if tap == nil {
 		return weir.ErrNotFound()
 	}
