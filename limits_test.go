@@ -246,7 +246,7 @@ var tolerances = strings.Fields(`
 	ffmpeg.maxSpeed ffmpeg.maxTime
 	guard.maxIdlePerHost
 	ingest.maxApart ingest.maxEarly ingest.maxLate ingest.maxRounded ingest.maxSilence
-	ipfs.maxAnswer
+	ipfs.maxAnswer ipfs.maxIpfsURI
 	live.maxApart live.maxAtOnce live.maxAudioPause live.maxAudioStall live.maxAudioWait live.maxBack live.maxBehind
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
 	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxRelease live.maxSilence
