@@ -18,15 +18,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-car/v2"
-	"github.com/multiformats/go-multihash"
-	"github.com/multiformats/go-varint"
 	"golang.org/x/sync/errgroup"
 
 	"weir/e2e/harness"
 	"weir/internal/blob"
 	"weir/internal/ipfs"
+	"weir/internal/ipld"
 	"weir/internal/ucan"
 	"weir/internal/weir"
 )
@@ -40,26 +37,15 @@ type carFile struct {
 }
 
 func newCAR(number int) *carFile {
-	return &carFile{Shard: ipfs.Shard{Number: number}, data: append([]byte{17}, "\xa2eroots\x80gversion\x01"...)}
+	return &carFile{Shard: ipfs.Shard{Number: number}, data: ipld.AppendCARHeader(nil)}
 }
 
 // add appends a block.
-func (f *carFile) add(c cid.Cid, block []byte) {
-	f.data = append(f.data, varint.ToUvarint(uint64(c.ByteLen()+len(block)))...)
-	f.data = append(f.data, c.Bytes()...)
+func (f *carFile) add(c ipld.CID, block []byte) {
+	f.data = ipld.AppendCARSection(f.data, c, len(block))
 	f.Blocks = append(f.Blocks, weir.IPFSBlock{Hash: c.Hash(), Shard: f.Number, Offset: int64(len(f.data)), Size: int64(len(block))})
 	f.data = append(f.data, block...)
 	f.Size, f.Digest = int64(len(f.data)), sha256.Sum256(f.data)
-}
-
-// rawCID returns the CID of a file that is one block.
-func rawCID(t *testing.T, content string) cid.Cid {
-	t.Helper()
-	hash, err := multihash.Sum([]byte(content), multihash.SHA2_256, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cid.NewCidV1(cid.Raw, hash)
 }
 
 // packed returns the CID of a folder and its blocks in two shards, made by ipfs-car.
@@ -72,20 +58,20 @@ func packed(t *testing.T, folder string) (root string, shards []*carFile) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := car.NewBlockReader(f)
+	r, err := ipld.NewCARReader(f, 4<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shards = []*carFile{newCAR(0), newCAR(1)}
 	for i := 0; ; i++ {
-		b, err := r.Next()
+		c, block, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return root, shards
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		shards[i%2].add(b.Cid(), b.RawData())
+		shards[i%2].add(c, block)
 	}
 }
 
@@ -115,7 +101,7 @@ func send(t *testing.T, s *ipfs.Service, root string, files ...*carFile) error {
 // upload uploads a file of one block.
 func upload(t *testing.T, s *ipfs.Service, content string) (root string, err error) {
 	t.Helper()
-	c, f := rawCID(t, content), newCAR(0)
+	c, f := ipld.Sum(ipld.Raw, []byte(content)), newCAR(0)
 	f.add(c, []byte(content))
 	return c.String(), send(t, s, c.String(), f)
 }
@@ -355,7 +341,7 @@ func (k *kept) Remove(_ context.Context, space, root string) error {
 // the upload service.
 func invocations(t *testing.T, r *rig) {
 	mine, others := r.space(t), r.space(t)
-	a, b, c := rawCID(t, "a").String(), rawCID(t, "b").String(), rawCID(t, "c").String()
+	a, b, c := ipld.Sum(ipld.Raw, []byte("a")).String(), ipld.Sum(ipld.Raw, []byte("b")).String(), ipld.Sum(ipld.Raw, []byte("c")).String()
 	uploads := &kept{all: []weir.IPFSUpload{{Space: mine, Root: a}, {Space: others, Root: b}, {Space: mine, Root: c}}}
 	server := httptest.NewServer(ipfs.Invocations(identity, uploads))
 	defer server.Close()

@@ -3,6 +3,7 @@ package vod
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -15,12 +16,10 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/storacha/go-ucanto/core/delegation"
-	"github.com/storacha/go-ucanto/did"
-	"github.com/storacha/go-ucanto/principal/ed25519/signer"
-	"github.com/storacha/go-ucanto/ucan"
 
 	"weir/e2e/harness"
+	"weir/internal/ipld"
+	"weir/internal/ucan"
 	words "weir/internal/weir"
 )
 
@@ -31,28 +30,28 @@ func newProof(t *testing.T, w *harness.Weir, life time.Duration) (space, proof s
 		DID string `json:"did"`
 	}
 	w.Must("GET", "/api/did", nil, &service)
-	audience, err := did.Parse(service.DID)
+	var seed [32]byte
+	_, _ = rand.Read(seed[:])
+	key := ucan.NewIdentity(seed)
+	order, err := key.Invoke(ucan.Order{Audience: service.DID, Can: "*", With: key.DID(), Expires: time.Now().Add(life)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := signer.Generate()
+	// Invocations and delegations have the same form. The root of an archive is the delegation.
+	blocks, err := ipld.NewCARReader(bytes.NewReader(order.Message), len(order.Message))
 	if err != nil {
 		t.Fatal(err)
 	}
-	space = key.DID().String()
-	var abilities []ucan.Capability[ucan.NoCaveats]
-	for _, ability := range []string{"space/blob/add", "space/index/add", "upload/add"} {
-		abilities = append(abilities, ucan.NewCapability(ability, space, ucan.NoCaveats{}))
+	for {
+		c, block, err := blocks.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c == order.Link {
+			archive := ipld.AppendCARBlock(ipld.AppendCARHeader(nil, c), c, block)
+			return key.DID(), base64.StdEncoding.EncodeToString(archive)
+		}
 	}
-	d, err := delegation.Delegate(key, audience, abilities, delegation.WithExpiration(int(time.Now().Add(life).Unix())))
-	if err != nil {
-		t.Fatal(err)
-	}
-	archive, err := io.ReadAll(d.Archive())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return space, base64.StdEncoding.EncodeToString(archive)
 }
 
 func toSpace(input, proof string) map[string]any {

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
 		os.Exit(sandbox(os.Stderr, os.Args[2:]))
 	}
-	// A library of IPFS starts it when the program starts.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine"))
+	goleak.VerifyTestMain(m)
 }
 
 func noEnvironment(string) (string, bool) { return "", false }

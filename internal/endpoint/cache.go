@@ -20,6 +20,9 @@ const (
 	Immutable Caching = "public, max-age=31536000, immutable"
 	// TwoMinutesThenStale is for two minutes, and for ten more while the cache loads a new response.
 	TwoMinutesThenStale Caching = "max-age=120,stale-while-revalidate=600"
+	// WeekThenStale is for a week, and for a month more while the cache loads a new response: for pages
+	// that only look different in another version.
+	WeekThenStale Caching = "public, max-age=604800, stale-while-revalidate=2678400"
 )
 
 // For lets all caches keep a response for so many whole seconds.

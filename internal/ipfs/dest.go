@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ipfs/go-cid"
-
 	"weir/internal/blob"
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -157,7 +156,7 @@ func (d *dest) pack(ctx context.Context) (string, error) {
 			if !ok || f.Size != infos[key].Size || f.ETag != infos[key].ETag {
 				return node{}, false // a task that was repeated may have put another file
 			}
-			c, err := cid.Decode(f.CID)
+			c, err := ipld.ParseCID(f.CID)
 			if err == nil {
 				read(int(f.Size))
 			}

@@ -11,18 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ipfs/boxo/blockservice"
-	bsfetcher "github.com/ipfs/boxo/fetcher/impl/blockservice"
-	"github.com/ipfs/boxo/ipld/merkledag"
-	"github.com/ipfs/boxo/ipld/unixfs"
-	ipfspath "github.com/ipfs/boxo/path"
-	"github.com/ipfs/boxo/path/resolver"
-	"github.com/ipfs/go-cid"
-	"github.com/ipfs/go-unixfsnode"
-	dagpb "github.com/ipld/go-codec-dagpb"
-
 	"weir/internal/blob"
 	"weir/internal/guard"
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -35,19 +26,15 @@ type Source struct {
 	Guard    *guard.Guard
 
 	mu    sync.Mutex
-	nodes map[cid.Cid][]byte // that were read, so that the files of a directory don't need them again
+	nodes map[ipld.CID][]byte // that were read, so that the files of a directory don't need them again
 }
-
-// Bounds of a file on IPFS.
-const (
-	maxFileDepth  = 16
-	fileSizeLimit = 1 << 50
-)
 
 const (
 	keptNodes = 64        // in memory
 	keptNode  = 512 << 10 // size of the largest of them
 	carSkip   = 16        // blocks of a CAR in a row that are not needed
+
+	carSectionLimit = maxBlock + 256 // a block with its CID
 )
 
 // rawType is the media type of blocks.
@@ -56,7 +43,7 @@ const rawType = "application/vnd.ipld.raw"
 // Open finds a file by the CID of a directory or a file, and a path. It is the IPFS function of
 // blob.Fetcher.
 func (s *Source) Open(ctx context.Context, id, path string) (blob.Content, error) {
-	root, err := cid.Decode(id)
+	root, err := ipld.ParseCID(id)
 	if err != nil {
 		return nil, weir.Errorf(weir.Invalid, "%s is not an address on IPFS", weir.Shorten(id, 100))
 	}
@@ -68,197 +55,58 @@ func (s *Source) Open(ctx context.Context, id, path string) (blob.Content, error
 	if err != nil {
 		return nil, err
 	}
-	n, err := parseNode(f.root, data)
-	if err != nil {
+	if f.node, err = parseNode(f.root, data); err != nil {
 		return nil, err
 	}
-	f.size = n.size
 	return f, nil
 }
 
 // resolve returns the CID of a path below a directory.
-func (s *Source) resolve(ctx context.Context, f *remoteFile, root cid.Cid, path string) (cid.Cid, error) {
+func (s *Source) resolve(ctx context.Context, f *remoteFile, root ipld.CID, path string) (ipld.CID, error) {
 	names := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-	if len(names) == 0 {
-		return root, nil
+	get := func(ctx context.Context, c ipld.CID) ([]byte, error) { return f.block(ctx, c, nil) }
+	p, err := resolve(ctx, get, root, names)
+	if _, missing := errors.AsType[*missingError](err); missing || errors.Is(err, errNode) {
+		return "", weir.Wrap(weir.Invalid, err, "there is no file %q in the directory %s on IPFS", weir.Shorten(path, 200), root)
 	}
-	p, err := ipfspath.NewPathFromSegments(append([]string{ipfspath.IPFSNamespace, root.String()}, names...)...)
-	if err != nil {
-		return cid.Undef, weir.Errorf(weir.Invalid, "the path of the source can't be read")
-	}
-	fixed, err := ipfspath.NewImmutablePath(p)
-	if err != nil {
-		return cid.Undef, weir.Errorf(weir.Invalid, "the path of the source can't be read")
-	}
-	var failed error // of a block: the library does not keep its kind
-	config := bsfetcher.NewFetcherConfig(blockservice.New(readStore{get: func(ctx context.Context, c cid.Cid) ([]byte, error) {
-		data, err := f.block(ctx, c, nil)
-		failed = errors.Join(failed, err)
-		return data, err
-	}}, nil))
-	config.PrototypeChooser = dagpb.AddSupportToChooser(bsfetcher.DefaultPrototypeChooser)
-	at, rest, err := resolver.NewBasicResolver(config.WithReifier(unixfsnode.Reify)).ResolveToLastNode(ctx, fixed)
-	switch {
-	case failed != nil:
-		return cid.Undef, failed
-	case err != nil || len(rest) > 0:
-		return cid.Undef, weir.Wrap(weir.Invalid, err, "there is no file %q in the directory %s on IPFS", weir.Shorten(path, 200), root)
-	}
-	return at, nil
+	return p.last(), err
 }
 
 // remoteFile is a file on IPFS.
 type remoteFile struct {
 	source  *Source
 	name    string // for people
-	root    cid.Cid
-	size    int64
+	root    ipld.CID
+	node    fileNode     // of the root
 	current atomic.Int64 // number of the gateway to ask first
 }
 
 func (f *remoteFile) String() string { return f.name }
 
-func (f *remoteFile) Size() int64 { return f.size }
+func (f *remoteFile) Size() int64 { return f.node.size }
 
 // Open returns length bytes from offset on.
 func (f *remoteFile) Open(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
-	if offset < 0 || length < 0 || offset > f.size || length > f.size-offset {
-		return nil, weir.Errorf(weir.Invalid, "%s has %d bytes", f.name, f.size)
+	if offset < 0 || length < 0 || offset > f.Size() || length > f.Size()-offset {
+		return nil, weir.Errorf(weir.Invalid, "%s has %d bytes", f.name, f.Size())
 	}
-	return &fileReader{
-		ctx: ctx, file: f, stream: &carStream{file: f, from: offset, to: offset + length},
-		at: offset, end: offset + length, next: []child{{cid: f.root, size: f.size}},
-	}, nil
+	stream := &carStream{file: f, from: offset, to: offset + length}
+	get := func(ctx context.Context, c ipld.CID) ([]byte, error) { return f.block(ctx, c, stream) }
+	return &remoteReader{f.node.open(ctx, get, offset, offset+length), stream}, nil
 }
 
-// child is a part of a file that is not read yet.
-type child struct {
-	cid         cid.Cid
-	start, size int64
-	depth       int
+// remoteReader reads a range of a file.
+type remoteReader struct {
+	*fileReader
+	stream *carStream
 }
 
-// fileReader reads a range of a file, in order.
-type fileReader struct {
-	ctx     context.Context // of Open: a Read has no context of its own
-	file    *remoteFile
-	stream  *carStream
-	at, end int64
-	next    []child // a stack
-	buffer  []byte  // bytes from at on
-}
-
-func (r *fileReader) Close() error { return r.stream.close() }
-
-func (r *fileReader) Read(p []byte) (int, error) {
-	for len(r.buffer) == 0 {
-		if r.at >= r.end {
-			return 0, io.EOF
-		}
-		if len(r.next) == 0 {
-			return 0, weir.Errorf(weir.Invalid, "%s is shorter than its description", r.file.name)
-		}
-		if err := r.advance(); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(p, r.buffer)
-	r.buffer = r.buffer[n:]
-	r.at += int64(n)
-	return n, nil
-}
-
-// advance reads the next part, unless it is before the range.
-func (r *fileReader) advance() error {
-	c := r.next[len(r.next)-1]
-	r.next = r.next[:len(r.next)-1]
-	if c.start+c.size <= r.at {
-		return nil
-	}
-	data, err := r.file.block(r.ctx, c.cid, r.stream)
-	if err != nil {
-		return err
-	}
-	n, err := parseNode(c.cid, data)
-	if err != nil {
-		return err
-	}
-	if n.size != c.size || c.depth > maxFileDepth {
-		return notFile(c.cid, "its size is not the one in the node above, or it is nested too deeply")
-	}
-	start := c.start + int64(len(n.data))
-	if start > r.at {
-		r.buffer = n.data[r.at-c.start:]
-		r.buffer = r.buffer[:min(int64(len(r.buffer)), r.end-r.at)]
-	}
-	first := len(r.next)
-	for _, below := range n.children {
-		r.next = append(r.next, child{below.cid, start, below.size, c.depth + 1})
-		start += below.size
-	}
-	for i, j := first, len(r.next)-1; i < j; i, j = i+1, j-1 {
-		r.next[i], r.next[j] = r.next[j], r.next[i]
-	}
-	return nil
-}
-
-// fileNode is a block of a file: bytes, and then the parts below.
-type fileNode struct {
-	data     []byte
-	children []child
-	size     int64
-}
-
-// parseNode parses a block of a file, which anybody may have made.
-func parseNode(c cid.Cid, block []byte) (fileNode, error) {
-	if c.Type() == cid.Raw {
-		return fileNode{data: block, size: int64(len(block))}, nil
-	}
-	bad := func(why string) (fileNode, error) {
-		return fileNode{}, notFile(c, why)
-	}
-	node, err := merkledag.DecodeProtobuf(block)
-	if err != nil {
-		return bad("it can't be decoded")
-	}
-	u, err := unixfs.FSNodeFromBytes(node.Data())
-	if err != nil {
-		return bad("it can't be decoded")
-	}
-	switch u.Type() {
-	case unixfs.TFile, unixfs.TRaw:
-	case unixfs.TDirectory, unixfs.THAMTShard:
-		return bad("it is a directory; add the path of a file in it")
-	default:
-		return bad("it is of another kind")
-	}
-	links := node.Links()
-	if len(links) != u.NumChildren() {
-		return bad("its links have no sizes")
-	}
-	n := fileNode{data: u.Data(), size: int64(len(u.Data())), children: make([]child, 0, len(links))}
-	for i, l := range links {
-		size := u.BlockSize(i)
-		if size > fileSizeLimit || n.size > fileSizeLimit {
-			return bad("it is too large")
-		}
-		n.children = append(n.children, child{cid: l.Cid, size: int64(size)})
-		n.size += int64(size)
-	}
-	if uint64(n.size) != u.FileSize() {
-		return bad("its parts do not have its size")
-	}
-	return n, nil
-}
-
-func notFile(c cid.Cid, why string) error {
-	return weir.Errorf(weir.Invalid, "%s on IPFS is not a file: %s", c, why)
-}
+func (r *remoteReader) Close() error { return errors.Join(r.fileReader.Close(), r.stream.close()) }
 
 // block returns a verified block: a local one, or the next of the stream, or from any gateway.
-func (f *remoteFile) block(ctx context.Context, c cid.Cid, stream *carStream) ([]byte, error) {
+func (f *remoteFile) block(ctx context.Context, c ipld.CID, stream *carStream) ([]byte, error) {
 	_, inline, err := digestOf(c)
-	if err != nil || c.Type() != cid.Raw && c.Type() != cid.DagProtobuf {
+	if err != nil || c.Codec() != ipld.Raw && c.Codec() != ipld.DagPB {
 		return nil, weir.Errorf(weir.Invalid, "%s can't be read: only files and directories with SHA-256 hashes are", weir.Shorten(c.String(), 100))
 	}
 	if inline != nil {
@@ -286,26 +134,26 @@ func (f *remoteFile) block(ctx context.Context, c cid.Cid, stream *carStream) ([
 	return data, nil
 }
 
-func (s *Source) kept(c cid.Cid) []byte {
+func (s *Source) kept(c ipld.CID) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[c]
 }
 
-func (s *Source) keep(c cid.Cid, data []byte) {
-	if c.Type() != cid.DagProtobuf || len(data) > keptNode {
+func (s *Source) keep(c ipld.CID, data []byte) {
+	if c.Codec() != ipld.DagPB || len(data) > keptNode {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nodes == nil || len(s.nodes) >= keptNodes {
-		s.nodes = map[cid.Cid][]byte{}
+		s.nodes = map[ipld.CID][]byte{}
 	}
 	s.nodes[c] = data
 }
 
 // ask gets a block from the gateways in turn.
-func (f *remoteFile) ask(ctx context.Context, c cid.Cid) ([]byte, error) {
+func (f *remoteFile) ask(ctx context.Context, c ipld.CID) ([]byte, error) {
 	urls := f.source.Gateways.OnIPFS(c.String())
 	if len(urls) == 0 {
 		return nil, weir.Errorf(weir.Unavailable, "this server has no gateway to IPFS that can be used")
@@ -335,7 +183,7 @@ func (f *remoteFile) ask(ctx context.Context, c cid.Cid) ([]byte, error) {
 }
 
 // raw gets a block from a gateway.
-func (f *remoteFile) raw(ctx context.Context, at string, c cid.Cid) ([]byte, error) {
+func (f *remoteFile) raw(ctx context.Context, at string, c ipld.CID) ([]byte, error) {
 	resp, host, err := f.get(ctx, at, url.Values{"format": {"raw"}}, rawType)
 	if err != nil {
 		return nil, err
@@ -345,7 +193,7 @@ func (f *remoteFile) raw(ctx context.Context, at string, c cid.Cid) ([]byte, err
 	if err != nil {
 		return nil, weir.Wrap(weir.Upstream, err, "the connection to %s failed", host)
 	}
-	if hash, err := c.Prefix().Sum(data); err == nil && hash.Equals(c) {
+	if c.Verify(data) {
 		return data, nil
 	}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), rawType) {
@@ -397,11 +245,11 @@ type carStream struct {
 	from, to int64
 	begun    bool
 	body     io.ReadCloser
-	reader   *carReader
+	reader   *ipld.CARReader
 }
 
 // find returns a block of the stream, or nil if it does not come soon.
-func (s *carStream) find(ctx context.Context, c cid.Cid) []byte {
+func (s *carStream) find(ctx context.Context, c ipld.CID) []byte {
 	if !s.begun {
 		s.begun = true
 		s.begin(ctx)
@@ -410,13 +258,13 @@ func (s *carStream) find(ctx context.Context, c cid.Cid) []byte {
 		if s.reader == nil {
 			return nil
 		}
-		b, err := s.reader.next()
-		if err != nil {
+		id, data, err := s.reader.Next()
+		if err != nil || !id.Verify(data) {
 			_ = s.close()
 			return nil
 		}
-		if b.Cid().Equals(c) {
-			return b.RawData()
+		if id == c {
+			return data
 		}
 	}
 	_ = s.close()
@@ -425,7 +273,7 @@ func (s *carStream) find(ctx context.Context, c cid.Cid) []byte {
 
 func (s *carStream) begin(ctx context.Context) {
 	urls := s.file.source.Gateways.OnIPFS(s.file.root.String())
-	if len(urls) == 0 || s.file.root.Type() == cid.Raw {
+	if len(urls) == 0 || s.file.root.Codec() == ipld.Raw {
 		return
 	}
 	// A file that has a block twice has it twice in the CAR.
@@ -438,7 +286,7 @@ func (s *carStream) begin(ctx context.Context) {
 		return
 	}
 	s.body = resp.Body
-	s.reader, err = newCARReader(resp.Body)
+	s.reader, err = ipld.NewCARReader(resp.Body, carSectionLimit)
 	if err != nil {
 		_ = s.close()
 	}

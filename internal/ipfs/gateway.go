@@ -10,24 +10,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ipfs/boxo/blockservice"
-	"github.com/ipfs/boxo/gateway"
-	"github.com/ipfs/boxo/namesys"
-	blocks "github.com/ipfs/go-block-format"
-	"github.com/ipfs/go-cid"
-	format "github.com/ipfs/go-ipld-format"
-	logging "github.com/ipfs/go-log/v2"
-	"github.com/prometheus/client_golang/prometheus"
-
 	"weir/internal/endpoint"
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
 const (
 	// maxDuration is how long a response may take.
 	maxDuration = 24 * time.Hour
-	// recentNodes is how many nodes are kept for a request, because the library reads those of the path
-	// again and again.
+	// recentNodes is how many nodes are kept for a request, because the root is read to find out
+	// whether it may be read, and those of the path again for a CAR.
 	recentNodes = 16
 )
 
@@ -39,74 +31,60 @@ const (
 // is asked once for each upload and request, and calls Private for uploads that are not for everybody.
 //
 // Memory is bounded: responses are made block by block as the client reads, and a request holds one
-// node for each level of the graph, the recent nodes and about ten leaves that are read ahead. Graphs
+// node for each level of the graph, the recent nodes and ten leaves that are read ahead. Graphs
 // are those that weir packed, so they have few levels; see Blocks. A request ends with the client's
 // connection, also if it does not send anything.
 func NewGateway(b *Blocks, may func(ctx context.Context, upload string) error) http.Handler {
-	// The libraries write to standard error, with one configuration for the whole process.
-	logging.SetupLogging(logging.Config{Level: logging.LevelFatal})
-
-	backend, err := gateway.NewBlocksBackend(
-		blockservice.New(readBlocks(b), nil),
-		// Without a name system the library makes one that asks the DNS. Nothing calls it: paths
-		// other than /ipfs/ are refused.
-		gateway.WithNameSystem(struct{ namesys.NameSystem }{}),
-	)
-	if err != nil {
-		panic(err) // it depends on the options above only
-	}
-	inner := gateway.NewHandler(gateway.Config{
-		DeserializedResponses: true,
-		NoDNSLink:             true,
-		DisableHTMLErrors:     true,
-		MaxRequestDuration:    maxDuration,
-		MetricsRegistry:       prometheus.NewRegistry(), // else the one of the process
-	}, backend)
-	return gateway.NewHeaders(nil).ApplyCors().Wrap(&server{b, may, inner})
+	return &server{b, may}
 }
 
 type server struct {
 	blocks *Blocks
 	may    func(ctx context.Context, upload string) error
-	next   http.Handler
 }
 
+// methods are those that a gateway has.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
+
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
+	defer cancel()
 	h := w.Header()
+	h["Access-Control-Allow-Origin"] = []string{"*"}
+	h["Access-Control-Allow-Methods"] = methods
+	h["Access-Control-Allow-Headers"] = []string{"Content-Type", "Range", "User-Agent", "X-Requested-With"}
+	h["Access-Control-Expose-Headers"] = []string{"Content-Length", "Content-Range", "Ipfs-Uri", "X-Chunked-Output", "X-Ipfs-Roots", "X-Stream-Output"}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox") // an HTML file in an upload has no rights here
-	rest, ok := strings.CutPrefix(r.URL.Path, "/ipfs/")
-	if !ok {
+	if !strings.HasPrefix(r.URL.Path, "/ipfs/") {
 		http.NotFound(w, r)
 		return
 	}
-	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}}
-	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
+	v := &visit{ask: s.may, known: map[string]error{}, recent: map[ipld.CID][]byte{}}
+	r = r.WithContext(context.WithValue(ctx, visitKey{}, v))
 	out := &endpoint.Response{ResponseWriter: w}
 	out.Edit = func(status int, first []byte) []byte {
-		correct(out.Header(), status, v, r.URL.Path)
+		correct(h, status, v, r.URL.Path)
 		return first
 	}
-	// Some answers need no block, like that to If-None-Match: without this, they would need no right.
-	// The library refuses what is not a CID.
-	name, _, _ := strings.Cut(rest, "/")
-	if root, err := cid.Decode(name); err == nil && r.Method != http.MethodOptions {
-		if err := s.check(r.Context(), v, root); err != nil {
-			e := statusError(err)
-			if weir.IsNotFound(err) && r.Header.Get("Cache-Control") == "only-if-cached" {
-				e.StatusCode = http.StatusPreconditionFailed // what the specification wants
-			}
-			http.Error(out, e.Error(), e.StatusCode) // it has a body, so it has begun
-			return
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		if err := s.serve(out, r, v); err != nil {
+			e := statusOf(err)
+			http.Error(out, e.text, e.status)
 		}
+	case http.MethodOptions:
+		h["Allow"] = methods
+	default:
+		h["Allow"] = methods
+		http.Error(out, "Method "+r.Method+" not allowed: read only access", http.StatusMethodNotAllowed)
 	}
-	s.next.ServeHTTP(out, r)
 	out.End()
 }
 
 // check returns nil if the root of a path is here and may be read.
-func (s *server) check(ctx context.Context, v *visit, root cid.Cid) error {
-	if root.Type() == cid.Raw {
+func (s *server) check(ctx context.Context, v *visit, root ipld.CID) error {
+	if root.Codec() == ipld.Raw {
 		return s.blocks.check(ctx, root, v.may)
 	}
 	// With its bytes it is known whether it is a node. They are needed anyway.
@@ -117,13 +95,41 @@ func (s *server) check(ctx context.Context, v *visit, root cid.Cid) error {
 	return err
 }
 
-// statusError returns an error for the library, which answers with its status and text.
-func statusError(err error) *gateway.ErrorStatusCode {
+// get returns a block with the rights of a request.
+func (s *server) get(v *visit) getBlock {
+	return func(ctx context.Context, c ipld.CID) ([]byte, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if data := v.node(c); data != nil {
+			return data, nil
+		}
+		data, err := s.blocks.get(ctx, c, v.may)
+		if err == nil {
+			v.keep(c, data)
+		}
+		return data, err
+	}
+}
+
+// statusError is an error with a status that no kind of error has.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// statusOf returns status and text of an error.
+func statusOf(err error) *statusError {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		return e
+	}
 	text := "internal error"
 	if e, ok := errors.AsType[*weir.Error](err); ok {
 		text = strings.Join(e.Messages, "; ")
 	}
-	return gateway.NewErrorStatusCode(errors.New(text), weir.KindOf(err).Status())
+	return &statusError{weir.KindOf(err).Status(), text}
 }
 
 // Private marks the response to the request of a context as not for everybody: caches that several
@@ -142,20 +148,20 @@ type visit struct {
 	private atomic.Bool
 
 	mu     sync.Mutex
-	known  map[string]error   // results of ask
-	recent map[cid.Cid][]byte // nodes
+	known  map[string]error    // results of ask
+	recent map[ipld.CID][]byte // nodes
 }
 
 // node returns a node that was read already, or nil.
-func (v *visit) node(c cid.Cid) []byte {
+func (v *visit) node(c ipld.CID) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.recent[c]
 }
 
 // keep keeps a block if it is a node.
-func (v *visit) keep(c cid.Cid, data []byte) {
-	if c.Type() == cid.Raw {
+func (v *visit) keep(c ipld.CID, data []byte) {
+	if c.Codec() == ipld.Raw {
 		return
 	}
 	v.mu.Lock()
@@ -191,11 +197,11 @@ var contentTypes = map[string]string{
 	".png":  "image/png",
 }
 
-// correct corrects the headers of the library.
+// correct sets the headers that depend on what becomes of a request.
 func correct(h http.Header, status int, v *visit, requested string) {
 	switch {
 	case status >= http.StatusBadRequest:
-		endpoint.Never.Set(h) // the library leaves that of a success
+		endpoint.Never.Set(h) // not that of a success
 		h.Del("Etag")
 	case v.private.Load():
 		endpoint.PrivateRevalidate.Set(h)
@@ -206,66 +212,3 @@ func correct(h http.Header, status int, v *visit, requested string) {
 		h.Set("Content-Type", known)
 	}
 }
-
-// readBlocks is Blocks for the library. Blocks are read with the rights of the request in the context.
-func readBlocks(b *Blocks) readStore {
-	return readStore{func(ctx context.Context, c cid.Cid) ([]byte, error) {
-		v, ok := ctx.Value(visitKey{}).(*visit)
-		if !ok {
-			return nil, errors.New("a block was asked for without a request")
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if data := v.node(c); data != nil {
-			return data, nil
-		}
-		data, err := b.get(ctx, c, v.may)
-		if err == nil {
-			v.keep(c, data)
-		} else if !weir.IsNotFound(err) && ctx.Err() == nil {
-			err = statusError(err)
-		}
-		return data, err
-	}}
-}
-
-// readStore is a function as a block store of the library.
-type readStore struct {
-	get func(ctx context.Context, c cid.Cid) ([]byte, error)
-}
-
-func (s readStore) Get(ctx context.Context, c cid.Cid) (blocks.Block, error) {
-	data, err := s.get(ctx, c)
-	if weir.IsNotFound(err) {
-		return nil, format.ErrNotFound{Cid: c}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return blocks.NewBlockWithCid(data, c)
-}
-
-func (s readStore) Has(ctx context.Context, c cid.Cid) (bool, error) {
-	_, err := s.Get(ctx, c)
-	if format.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-func (s readStore) GetSize(ctx context.Context, c cid.Cid) (int, error) {
-	b, err := s.Get(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	return len(b.RawData()), nil
-}
-
-var errReadOnly = errors.New("this store can only be read")
-
-func (readStore) Put(context.Context, blocks.Block) error       { return errReadOnly }
-func (readStore) PutMany(context.Context, []blocks.Block) error { return errReadOnly }
-func (readStore) DeleteBlock(context.Context, cid.Cid) error    { return errReadOnly }
-
-func (readStore) AllKeysChan(context.Context) (<-chan cid.Cid, error) { return nil, errReadOnly }

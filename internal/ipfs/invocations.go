@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/ipld"
 	"weir/internal/ucan"
 	"weir/internal/weir"
 )
@@ -84,8 +85,12 @@ func respond(ctx context.Context, uploads Uploads, r ucan.Request, now time.Time
 		}
 		results := []any{}
 		for _, u := range page {
+			root, err := ipld.ParseCID(u.Root)
+			if err != nil {
+				return nil, replyFailure(err)
+			}
 			results = append(results, ucan.Map{
-				"root":       ucan.Link(u.Root),
+				"root":       root,
 				"insertedAt": u.CreatedAt.Time().UTC().Format(time.RFC3339Nano),
 				"updatedAt":  u.UpdatedAt.Time().UTC().Format(time.RFC3339Nano),
 			})
@@ -100,11 +105,11 @@ func respond(ctx context.Context, uploads Uploads, r ucan.Request, now time.Time
 		if r.Ends.IsZero() || r.Ends.After(now.Add(maxRemovalLife)) {
 			return nil, ucan.Failure("InvalidInvocation", "an invocation of upload/remove must end within an hour")
 		}
-		root, given := r.Args["root"].(ucan.Link)
+		root, given := r.Args["root"].(ipld.CID)
 		if !given {
 			return nil, ucan.Failure("InvalidInvocation", "upload/remove needs the root of the upload")
 		}
-		if err := uploads.Remove(ctx, r.Space, string(root)); err != nil {
+		if err := uploads.Remove(ctx, r.Space, root.String()); err != nil {
 			return nil, replyFailure(err)
 		}
 		return ucan.Map{"root": root}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/ipld"
 	"weir/internal/ucan"
 	"weir/internal/weir"
 )
@@ -35,6 +36,15 @@ func (u *someUploads) Remove(_ context.Context, space, root string) error {
 	}
 	u.root = ""
 	return nil
+}
+
+func mustParse(t *testing.T, text string) ipld.CID {
+	t.Helper()
+	c, err := ipld.ParseCID(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestInvocations(t *testing.T) {
@@ -81,7 +91,7 @@ func TestInvocations(t *testing.T) {
 	list := invoke(space, ucan.UploadList, ucan.Map{}, 0)
 	want := ucan.Map{
 		"size": int64(1), "cursor": "next",
-		"results": []any{ucan.Map{"root": ucan.Link(root), "insertedAt": "1970-01-01T00:00:01Z", "updatedAt": "1970-01-01T00:00:02Z"}},
+		"results": []any{ucan.Map{"root": mustParse(t, root), "insertedAt": "1970-01-01T00:00:01Z", "updatedAt": "1970-01-01T00:00:02Z"}},
 	}
 	if diff := cmp.Diff(want, list.OK); diff != "" {
 		t.Error(diff)
@@ -94,13 +104,13 @@ func TestInvocations(t *testing.T) {
 	if r := invoke(space, ucan.UploadList, ucan.Map{"cursor": "next"}, time.Minute); r.OK.(ucan.Map)["size"] != int64(0) {
 		t.Errorf("second page: %v", r)
 	}
-	remove := ucan.Map{"root": ucan.Link(root)}
+	remove := ucan.Map{"root": mustParse(t, root)}
 	refused("stranger", invoke(service, ucan.UploadRemove, remove, time.Minute), "Unauthorized", "no delegation of the space")
 	refused("no end", invoke(space, ucan.UploadRemove, remove, 0), "InvalidInvocation", "within an hour")
 	refused("late end", invoke(space, ucan.UploadRemove, remove, 2*time.Hour), "InvalidInvocation", "within an hour")
 	refused("expired", invoke(space, ucan.UploadRemove, remove, -time.Minute), "Unauthorized", "ended at")
 	refused("no root", invoke(space, ucan.UploadRemove, ucan.Map{"root": root}, time.Minute), "InvalidInvocation", "needs the root")
-	refused("other root", invoke(space, ucan.UploadRemove, ucan.Map{"root": ucan.Link(other)}, time.Minute), "UploadNotFound", "no such upload")
+	refused("other root", invoke(space, ucan.UploadRemove, ucan.Map{"root": mustParse(t, other)}, time.Minute), "UploadNotFound", "no such upload")
 	refused("other ability", invoke(space, ucan.UploadAdd, remove, time.Minute), "HandlerNotFoundError", "upload/list and upload/remove only")
 	if uploads.root == "" {
 		t.Fatal("removed by a refused invocation")

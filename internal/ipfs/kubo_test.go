@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipld/go-car/v2"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -59,11 +58,11 @@ func (n *rpc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			say(http.StatusInternalServerError, "no file")
 			return
 		}
-		blocks, err := car.NewBlockReader(part)
+		blocks, err := ipld.NewCARReader(part, carSectionLimit)
 		for err == nil {
-			b, e := blocks.Next()
-			if err = e; e == nil {
-				n.blocks[b.Cid().String()] = true
+			c, block, e := blocks.Next()
+			if err = e; e == nil && c.Verify(block) {
+				n.blocks[c.String()] = true
 			}
 		}
 		if !errors.Is(err, io.EOF) {

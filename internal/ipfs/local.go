@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +12,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ipfs/go-cid"
-	"github.com/multiformats/go-multihash"
-	"github.com/multiformats/go-varint"
-
 	"weir/internal/blob"
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -96,7 +94,7 @@ var (
 
 // get returns a block that may allows to read. The error is of kind NotFound if no upload has it, and
 // that of may if one has it and may refuses all of them.
-func (b *Blocks) get(ctx context.Context, c cid.Cid, may func(ctx context.Context, upload string) error) ([]byte, error) {
+func (b *Blocks) get(ctx context.Context, c ipld.CID, may func(ctx context.Context, upload string) error) ([]byte, error) {
 	digest, inline, err := digestOf(c)
 	if err != nil || inline != nil {
 		return inline, err
@@ -127,7 +125,7 @@ func (b *Blocks) get(ctx context.Context, c cid.Cid, may func(ctx context.Contex
 }
 
 // check returns nil if a block is here and may be read.
-func (b *Blocks) check(ctx context.Context, c cid.Cid, may func(context.Context, string) error) error {
+func (b *Blocks) check(ctx context.Context, c ipld.CID, may func(context.Context, string) error) error {
 	_, inline, err := digestOf(c)
 	if err != nil || inline != nil {
 		return err
@@ -137,7 +135,7 @@ func (b *Blocks) check(ctx context.Context, c cid.Cid, may func(context.Context,
 
 // find calls use with the places of a block that may be read, until it returns true. Without one, it
 // returns the reason.
-func (b *Blocks) find(ctx context.Context, c cid.Cid, may func(context.Context, string) error, use func(weir.IPFSBlockPlace) bool) error {
+func (b *Blocks) find(ctx context.Context, c ipld.CID, may func(context.Context, string) error, use func(weir.IPFSBlockPlace) bool) error {
 	places, err := b.index.IPFSBlocks(ctx, c.Hash())
 	if err != nil {
 		return err
@@ -158,7 +156,7 @@ func (b *Blocks) find(ctx context.Context, c cid.Cid, may func(context.Context, 
 // longestCID is enough for the CIDs in shards.
 const longestCID = 40
 
-func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, c cid.Cid, digest [sha256.Size]byte) ([]byte, error) {
+func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, c ipld.CID, digest [sha256.Size]byte) ([]byte, error) {
 	if place.Size < 0 || place.Size > maxBlock {
 		return nil, fmt.Errorf("a block of %d bytes in the index: %w", place.Size, errDamaged)
 	}
@@ -181,28 +179,28 @@ func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, c cid.Cid,
 	switch codec, ok := codecBefore(data[:head], c.Hash(), place.Size); {
 	case !ok:
 		return nil, errDamaged
-	case codec != c.Type() && c.Type() != cid.Raw: // any bytes can be read as they are
+	case codec != c.Codec() && c.Codec() != ipld.Raw: // any bytes can be read as they are
 		return nil, errOtherCodec
 	}
 	return data[head:], nil
 }
 
 // codecBefore returns the codec in the CID of a block, which is before it in a shard.
-func codecBefore(head []byte, hash multihash.Multihash, size int64) (uint64, bool) {
+func codecBefore(head, hash []byte, size int64) (uint64, bool) {
 	for _, codec := range codecs {
-		if bytes.HasSuffix(head, cid.NewCidV1(codec, hash).Bytes()) {
+		if bytes.HasSuffix(head, append(binary.AppendUvarint([]byte{1}, codec), hash...)) {
 			return codec, true
 		}
 	}
 	// A CID of version 0, which weir does not make, is a hash after the length of both.
-	section := append(varint.ToUvarint(uint64(len(hash))+uint64(size)), hash...)
-	return cid.DagProtobuf, bytes.HasSuffix(head, section)
+	section := append(binary.AppendUvarint(nil, uint64(len(hash))+uint64(size)), hash...)
+	return ipld.DagPB, bytes.HasSuffix(head, section)
 }
 
 // reportsKept bounds how many damaged blocks are remembered, so that the log has each of them once.
 const reportsKept = 1000
 
-func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlace) {
+func (b *Blocks) report(ctx context.Context, c ipld.CID, place weir.IPFSBlockPlace) {
 	b.mu.Lock()
 	key := string(c.Hash()) + place.Upload
 	_, known := b.damaged[key]
@@ -219,24 +217,18 @@ func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlac
 
 // digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. No other hash is
 // accepted: nothing here is stored under one.
-func digestOf(c cid.Cid) (digest [sha256.Size]byte, inline []byte, err error) {
-	m, err := multihash.Decode(c.Hash())
+func digestOf(c ipld.CID) (digest [sha256.Size]byte, inline []byte, err error) {
+	function, value := c.Digest()
 	switch {
-	case err != nil:
-	case !slices.Contains(codecs, c.Type()):
+	case !slices.Contains(codecs, c.Codec()):
 		return digest, nil, weir.Errorf(weir.NotFound, "%s is not stored here: only files, directories and JSON or CBOR documents are", weir.Shorten(c.String(), 100))
-	case m.Code == multihash.IDENTITY && len(m.Digest) <= maxIdentity:
-		return digest, append([]byte{}, m.Digest...), nil
-	case m.Code == multihash.SHA2_256 && len(m.Digest) == sha256.Size:
-		return [sha256.Size]byte(m.Digest), nil, nil
+	case function == ipld.Identity && len(value) <= maxIdentity:
+		return digest, append([]byte{}, value...), nil
+	case function == ipld.SHA256 && len(value) == sha256.Size:
+		return [sha256.Size]byte(value), nil, nil
 	}
 	return digest, nil, weir.Errorf(weir.Refused, "%s is not the address of content here: its hash must be a SHA-256", weir.Shorten(c.String(), 100))
 }
 
 // codecs of blocks that are read: those of UnixFS, and those of documents.
-var codecs = []uint64{cid.Raw, cid.DagProtobuf, cid.DagCBOR, cid.DagJSON, plainCBOR, plainJSON}
-
-const (
-	plainCBOR = 0x51
-	plainJSON = 0x0200
-)
+var codecs = []uint64{ipld.Raw, ipld.DagPB, ipld.DagCBOR, ipld.DagJSON, ipld.CBOR, ipld.JSON}

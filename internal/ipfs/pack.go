@@ -13,17 +13,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/ipfs/boxo/ipld/merkledag"
-	"github.com/ipfs/boxo/ipld/unixfs"
-	"github.com/ipfs/go-cid"
-	format "github.com/ipfs/go-ipld-format"
-	"github.com/ipfs/go-unixfsnode/data/builder"
-	dagpb "github.com/ipld/go-codec-dagpb"
-	"github.com/ipld/go-ipld-prime"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-	"github.com/multiformats/go-multihash"
-	"github.com/multiformats/go-varint"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -42,7 +32,7 @@ const shardSize = 133_169_152
 
 // carHeader begins every shard: a CAR of version 1 without roots, because the root is known only after
 // the last block was written.
-const carHeader = "\x11\xa2eroots\x80gversion\x01"
+var carHeader = ipld.AppendCARHeader(nil)
 
 // open returns the bytes of a shard, and may be called more than once.
 type open = func() (io.ReadCloser, error)
@@ -84,7 +74,7 @@ func (p *packer) skip(s Shard) error {
 
 // node is a block that was written, with what is below it.
 type node struct {
-	cid    cid.Cid
+	cid    ipld.CID
 	bytes  uint64 // of the file
 	stored uint64 // size of all blocks, which links call Tsize
 }
@@ -98,7 +88,7 @@ func (p *packer) file(ctx context.Context, r io.Reader) (node, error) {
 	for {
 		n, readErr := io.ReadFull(r, p.leaf)
 		if n > 0 || errors.Is(readErr, io.EOF) && t.rows == nil { // an empty file is an empty leaf
-			c, err := p.block(ctx, cid.Raw, p.leaf[:n])
+			c, err := p.block(ctx, ipld.Raw, p.leaf[:n])
 			if err == nil {
 				err = t.add(ctx, 0, node{c, uint64(n), uint64(n)})
 			}
@@ -160,27 +150,18 @@ func (t *tree) root(ctx context.Context) (node, error) {
 // parent writes a node of a file.
 func (p *packer) parent(ctx context.Context, children []node) (node, error) {
 	var all node
-	file := unixfs.NewFSNode(unixfs.TFile)
-	links := new(merkledag.ProtoNode)
+	file := &unixNode{kind: kindFile}
 	for _, c := range children {
-		file.AddBlockSize(c.bytes)
-		if err := links.AddRawLink("", &format.Link{Size: c.stored, Cid: c.cid}); err != nil {
-			return node{}, err
-		}
+		file.links = append(file.links, unixLink{cid: c.cid, stored: c.stored})
+		file.blockSizes = append(file.blockSizes, c.bytes)
 		all.bytes += c.bytes
 		all.stored += c.stored
 	}
-	data, err := file.GetBytes()
-	if err != nil {
-		return node{}, err
-	}
-	links.SetData(data)
-	block, err := links.Marshal()
-	if err != nil {
-		return node{}, err
-	}
+	file.fileSize = all.bytes
+	block := file.encode()
 	all.stored += uint64(len(block))
-	all.cid, err = p.block(ctx, cid.DagProtobuf, block)
+	var err error
+	all.cid, err = p.block(ctx, ipld.DagPB, block)
 	return all, err
 }
 
@@ -192,61 +173,47 @@ type entry struct {
 
 // directory writes a directory. A large one is a tree of nodes by the hash of names.
 func (p *packer) directory(ctx context.Context, entries []entry) (node, error) {
-	links := make([]dagpb.PBLink, 0, len(entries))
+	links := make([]unixLink, 0, len(entries))
 	for _, e := range entries {
-		link, err := builder.BuildUnixFSDirectoryEntry(e.name, int64(e.node.stored), cidlink.Link{Cid: e.node.cid})
-		if err != nil {
-			return node{}, err
-		}
-		links = append(links, link)
+		links = append(links, unixLink{e.name, e.node.cid, e.node.stored})
 	}
-	// The library stores the nodes of a large directory in a random order, so they are collected first.
-	var blocks [][]byte
-	system := cidlink.DefaultLinkSystem()
-	system.StorageWriteOpener = func(ipld.LinkContext) (io.Writer, ipld.BlockWriteCommitter, error) {
-		buffer := new(bytes.Buffer)
-		return buffer, func(ipld.Link) error { blocks = append(blocks, buffer.Bytes()); return nil }, nil
-	}
-	root, stored, err := builder.BuildUnixFSDirectory(links, &system)
+	blocks, root, err := encodeDirectory(links)
 	if err != nil {
 		return node{}, err
 	}
 	slices.SortFunc(blocks, bytes.Compare)
 	for _, b := range blocks {
-		if _, err := p.block(ctx, cid.DagProtobuf, b); err != nil {
+		if _, err := p.block(ctx, ipld.DagPB, b); err != nil {
 			return node{}, err
 		}
 	}
-	return node{cid: root.(cidlink.Link).Cid, stored: stored}, nil
+	return root, nil
 }
 
 // block writes a block, unless it is in a shard already.
-func (p *packer) block(ctx context.Context, codec uint64, data []byte) (cid.Cid, error) {
+func (p *packer) block(ctx context.Context, codec uint64, data []byte) (ipld.CID, error) {
 	digest := sha256.Sum256(data)
-	hash, err := multihash.Encode(digest[:], multihash.SHA2_256)
-	if err != nil {
-		return cid.Undef, err
-	}
-	c := cid.NewCidV1(codec, hash)
+	c := ipld.NewCID(codec, digest)
 	if _, seen := p.seen[digest]; seen {
 		return c, nil
 	}
-	head := append(varint.ToUvarint(uint64(c.ByteLen()+len(data))), c.Bytes()...)
+	head := ipld.AppendCARSection(nil, c, len(data))
 	if p.shard != nil && p.shard.Size+int64(len(head)+len(data)) > p.max {
 		if err := p.flush(ctx); err != nil {
-			return cid.Undef, err
+			return "", err
 		}
 	}
 	if p.shard == nil {
 		if err := ctx.Err(); err != nil {
-			return cid.Undef, context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
+		var err error
 		if p.shard, err = newShardFile(p.scratch, p.next); err != nil {
-			return cid.Undef, diskError(err)
+			return "", diskError(err)
 		}
 	}
-	if err := p.shard.write(head, data, hash); err != nil {
-		return cid.Undef, diskError(err)
+	if err := p.shard.write(head, data, c.Hash()); err != nil {
+		return "", diskError(err)
 	}
 	p.seen[digest] = struct{}{}
 	return c, nil
@@ -305,11 +272,11 @@ func newShardFile(dir string, number int) (*shardFile, error) {
 	}
 	s := &shardFile{Shard: Shard{Number: number, Size: int64(len(carHeader))}, file: f, hash: sha256.New()}
 	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.hash), 256<<10)
-	_, err = s.w.WriteString(carHeader)
+	_, err = s.w.Write(carHeader)
 	return s, err
 }
 
-func (s *shardFile) write(head, data []byte, hash multihash.Multihash) error {
+func (s *shardFile) write(head, data, hash []byte) error {
 	if _, err := s.w.Write(head); err != nil {
 		return err
 	}
@@ -332,10 +299,9 @@ func diskError(err error) error {
 }
 
 // sha256Of returns the digest in a multihash, which must be a SHA-256.
-func sha256Of(hash multihash.Multihash) ([sha256.Size]byte, error) {
-	m, err := multihash.Decode(hash)
-	if err != nil || m.Code != multihash.SHA2_256 || len(m.Digest) != sha256.Size {
-		return [sha256.Size]byte{}, fmt.Errorf("%x is not the multihash of a SHA-256", []byte(hash))
+func sha256Of(hash []byte) ([sha256.Size]byte, error) {
+	if len(hash) != 2+sha256.Size || hash[0] != ipld.SHA256 || hash[1] != sha256.Size {
+		return [sha256.Size]byte{}, fmt.Errorf("%x is not the multihash of a SHA-256", hash)
 	}
-	return [sha256.Size]byte(m.Digest), nil
+	return [sha256.Size]byte(hash[2:]), nil
 }

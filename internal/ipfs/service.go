@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/ipld"
 	"weir/internal/ucan"
 	"weir/internal/weir"
 )
@@ -68,14 +69,18 @@ func (s *Service) Finish(ctx context.Context, root string, shards []Shard) error
 	if err := s.putBlob(ctx, digest, int64(len(index)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(index)), nil }); err != nil {
 		return err
 	}
-	if _, err := s.call(ctx, ucan.IndexAdd, ucan.Map{"index": ucan.CARLink(digest)}); err != nil {
+	if _, err := s.call(ctx, ucan.IndexAdd, ucan.Map{"index": ipld.NewCID(ipld.CAR, digest)}); err != nil {
 		return err
 	}
 	var links []any
 	for _, shard := range shards {
-		links = append(links, ucan.CARLink(shard.Digest))
+		links = append(links, ipld.NewCID(ipld.CAR, shard.Digest))
 	}
-	_, err = s.call(ctx, ucan.UploadAdd, ucan.Map{"root": ucan.Link(root), "shards": links})
+	c, err := ipld.ParseCID(root)
+	if err != nil {
+		return err
+	}
+	_, err = s.call(ctx, ucan.UploadAdd, ucan.Map{"root": c, "shards": links})
 	return err
 }
 
@@ -84,7 +89,11 @@ func (s *Service) Remove(ctx context.Context, root string) error {
 	if !s.proof.Allows(ucan.UploadRemove) {
 		return weir.Errorf(weir.Denied, "the proof does not allow %s", ucan.UploadRemove)
 	}
-	_, err := s.call(ctx, ucan.UploadRemove, ucan.Map{"root": ucan.Link(root)})
+	c, err := ipld.ParseCID(root)
+	if err != nil {
+		return err
+	}
+	_, err = s.call(ctx, ucan.UploadRemove, ucan.Map{"root": c})
 	return err
 }
 
@@ -106,8 +115,8 @@ func (s *Service) List(ctx context.Context, cursor string) (roots []string, next
 	results, _ := page["results"].([]any)
 	for _, r := range results {
 		upload, _ := r.(ucan.Map)
-		if root, ok := upload["root"].(ucan.Link); ok {
-			roots = append(roots, string(root))
+		if root, ok := upload["root"].(ipld.CID); ok {
+			roots = append(roots, root.String())
 		}
 	}
 	if len(roots) > 0 {
@@ -129,7 +138,7 @@ func (s *Service) call(ctx context.Context, can string, args ucan.Map) (ok any, 
 // putBlob stores bytes in the space unless they are stored there already.
 func (s *Service) putBlob(ctx context.Context, digest [sha256.Size]byte, size int64, open func() (io.ReadCloser, error)) error {
 	return s.retry(ctx, func() error {
-		answer, receipt, err := s.invoke(ctx, ucan.BlobAdd, ucan.Map{"blob": ucan.Map{"digest": ucan.Multihash(digest), "size": size}})
+		answer, receipt, err := s.invoke(ctx, ucan.BlobAdd, ucan.Map{"blob": ucan.Map{"digest": ipld.Multihash(digest), "size": size}})
 		if err != nil {
 			return err
 		}
@@ -213,10 +222,10 @@ func (s *Service) conclude(ctx context.Context, put ucan.Task) error {
 }
 
 // await returns the receipt of a task that the service does by itself.
-func (s *Service) await(ctx context.Context, task ucan.Link) (ucan.Receipt, error) {
+func (s *Service) await(ctx context.Context, task ipld.CID) (ucan.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	to, err := url.JoinPath(s.url, "receipt", string(task))
+	to, err := url.JoinPath(s.url, "receipt", task.String())
 	if err != nil {
 		return ucan.Receipt{}, err
 	}
@@ -363,14 +372,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 // shardIndex returns the index of an upload, a CAR file that says where the blocks are:
 // index/sharded/dag@0.1. Shards and blocks are sorted by their hashes.
 func shardIndex(root string, shards []Shard) ([]byte, error) {
+	content, err := ipld.ParseCID(root)
+	if err != nil {
+		return nil, err
+	}
 	shards = slices.SortedFunc(slices.Values(shards), func(a, b Shard) int { return bytes.Compare(a.Digest[:], b.Digest[:]) })
-	var values []any
+	var blocks []byte
+	links := []any{}
 	for _, s := range shards {
 		type place struct {
 			hash         []byte
 			offset, size int64
 		}
-		places := []place{{ucan.Multihash(s.Digest), 0, s.Size}} // the shard itself is a block, too
+		places := []place{{ipld.Multihash(s.Digest), 0, s.Size}} // the shard itself is a block, too
 		for _, b := range s.Blocks {
 			places = append(places, place{b.Hash, b.Offset, b.Size})
 		}
@@ -379,15 +393,20 @@ func shardIndex(root string, shards []Shard) ([]byte, error) {
 		for _, p := range places {
 			slots = append(slots, []any{p.hash, []any{p.offset, p.size}})
 		}
-		values = append(values, []any{ucan.Multihash(s.Digest), slots})
-	}
-	return ucan.EncodeCAR(values, func(links []ucan.Link) any {
-		list := []any{}
-		for _, l := range links {
-			list = append(list, l)
+		block, err := ipld.EncodeCBOR([]any{ipld.Multihash(s.Digest), slots})
+		if err != nil {
+			return nil, err
 		}
-		return ucan.Map{"index/sharded/dag@0.1": ucan.Map{"content": ucan.Link(root), "shards": list}}
-	})
+		c := ipld.Sum(ipld.DagCBOR, block)
+		links = append(links, c)
+		blocks = ipld.AppendCARBlock(blocks, c, block)
+	}
+	block, err := ipld.EncodeCBOR(ipld.Map{"index/sharded/dag@0.1": ipld.Map{"content": content, "shards": links}})
+	if err != nil {
+		return nil, err
+	}
+	c := ipld.Sum(ipld.DagCBOR, block)
+	return append(ipld.AppendCARBlock(ipld.AppendCARHeader(nil, c), c, block), blocks...), nil
 }
 
 // member returns a member of a map, if the value is a map and the member has the type.

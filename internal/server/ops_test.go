@@ -20,8 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A library of IPFS starts it when the program starts.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine"))
+	goleak.VerifyTestMain(m)
 }
 
 func get(t *testing.T, handler http.Handler, path string) (status int, body string) {

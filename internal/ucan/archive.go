@@ -9,27 +9,20 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-car/v2"
-	"github.com/multiformats/go-multihash"
+	"weir/internal/ipld"
 )
 
 // Bounds of an archive. They keep what a hostile one costs near to the cost of hashing its bytes.
 const (
 	maxText   = 1 << 20 // length of the text of a proof
 	maxBlocks = 256     // of an archive; a proof of the usual tools has three to ten
-
-	maxHeader = 1 << 12
 )
-
-// codecCAR is the multicodec of a CAR file.
-const codecCAR = 0x0202
 
 // An archive is the content of a CAR file, verified against its hashes.
 type archive struct {
-	roots  []cid.Cid
-	order  []cid.Cid
-	blocks map[cid.Cid][]byte
+	roots  []ipld.CID
+	order  []ipld.CID
+	blocks map[ipld.CID][]byte
 }
 
 // errText says what is wrong with the text or the archive of a proof.
@@ -64,15 +57,15 @@ func decodeText(text string) ([]byte, error) {
 		if err != nil {
 			return nil, errText("it is not base64")
 		}
-		n, c, err := cid.CidFromBytes(b)
-		if err != nil || n != len(b) || c.Type() != codecCAR {
+		c, err := ipld.AsCID(b)
+		if err != nil || c.Codec() != ipld.CAR {
 			return nil, errText("it is cut off, or not a CID that contains a CAR file")
 		}
-		hash, err := multihash.Decode(c.Hash())
-		if err != nil || hash.Code != multihash.IDENTITY {
+		function, file := c.Digest()
+		if function != ipld.Identity {
 			return nil, errText("it is the CID of a CAR file, not the file")
 		}
-		return hash.Digest, nil
+		return file, nil
 	}
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
@@ -83,15 +76,13 @@ func decodeText(text string) ([]byte, error) {
 
 // readArchive reads a CAR file and verifies the hash of every block.
 func readArchive(file []byte, blocks int) (*archive, error) {
-	// No file of these tools is of version 2, so its offsets need not be trusted.
-	r, err := car.NewBlockReader(bytes.NewReader(file), car.WithTrustedCAR(true),
-		car.MaxAllowedHeaderSize(maxHeader), car.MaxAllowedSectionSize(uint64(len(file))))
-	if err != nil || r.Version != 1 {
+	r, err := ipld.NewCARReader(bytes.NewReader(file), len(file))
+	if err != nil {
 		return nil, errText("it is not a CAR file")
 	}
-	a := &archive{roots: r.Roots, blocks: map[cid.Cid][]byte{}}
+	a := &archive{roots: r.Roots, blocks: map[ipld.CID][]byte{}}
 	for {
-		b, err := r.Next()
+		c, block, err := r.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return a, nil
@@ -100,15 +91,13 @@ func readArchive(file []byte, blocks int) (*archive, error) {
 		case len(a.order) == blocks:
 			return nil, errText(fmt.Sprintf("it has more than %d blocks", blocks))
 		}
-		c := b.Cid()
-		p := c.Prefix()
-		if p.Version != 1 || p.MhType != multihash.SHA2_256 || p.MhLength != sha256.Size {
+		if function, digest := c.Digest(); c.Version1() != c || function != ipld.SHA256 || len(digest) != sha256.Size {
 			return nil, errText("a block of it has no SHA-256")
 		}
-		if sum := sha256.Sum256(b.RawData()); !bytes.HasSuffix(c.Hash(), sum[:]) {
+		if !c.Verify(block) {
 			return nil, errText("a block of it does not match its hash, so something changed it")
 		}
 		a.order = append(a.order, c)
-		a.blocks[c] = b.RawData()
+		a.blocks[c] = block
 	}
 }

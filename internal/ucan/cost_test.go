@@ -5,123 +5,128 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-ipld-prime/datamodel"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-	"github.com/ipld/go-ipld-prime/node/basicnode"
-	"github.com/multiformats/go-multihash"
-	"github.com/multiformats/go-varint"
-	"github.com/storacha/go-ucanto/core/dag/blockstore"
-	"github.com/storacha/go-ucanto/core/delegation"
-	"github.com/storacha/go-ucanto/core/ipld"
-	"github.com/storacha/go-ucanto/core/ipld/block"
-	"github.com/storacha/go-ucanto/core/ipld/codec/cbor"
-	"github.com/storacha/go-ucanto/core/ipld/hash/sha256"
-	"github.com/storacha/go-ucanto/did"
-	"github.com/storacha/go-ucanto/principal"
-	"github.com/storacha/go-ucanto/principal/ed25519/signer"
-	token "github.com/storacha/go-ucanto/ucan"
-	udm "github.com/storacha/go-ucanto/ucan/datamodel/ucan"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
 // proofSize is the size of the proofs whose costs are compared.
 const proofSize = 900_000
 
-// fact is a fact with one value.
-type fact struct{ node datamodel.Node }
+func testKey(n byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, 32)) }
 
-func (f fact) ToIPLD() (map[string]datamodel.Node, error) {
-	return map[string]datamodel.Node{"a": f.node}, nil
-}
-
-func testKey(n byte) principal.Signer {
-	s, err := signer.FromRaw(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, 32)))
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
+func didOf(key ed25519.PrivateKey) string { return DID([32]byte(key.Seed())) }
 
 var spaceKey, agentKey = testKey(1), testKey(2)
 
+// A delegation is a token with all that it derives from.
+type delegation struct {
+	token
+	parents []*delegation
+	claimed string // the issuer, if it is another one than the signer
+}
+
 // delegate makes a delegation of abilities on the space.
-func delegate(issuer principal.Signer, audience string, abilities []string, options ...delegation.Option) delegation.Delegation {
-	to, err := did.Parse(audience)
+func delegate(key ed25519.PrivateKey, to string, abilities []string, options ...func(*delegation)) *delegation {
+	audience, err := principal(to)
 	if err != nil {
 		panic(err)
 	}
-	var caps []token.Capability[token.NoCaveats]
+	d := &delegation{token: token{audience: audience}}
 	for _, a := range abilities {
-		caps = append(caps, token.NewCapability(a, spaceKey.DID().String(), token.NoCaveats{}))
+		d.capabilities = append(d.capabilities, capability{given: Map{"can": a, "with": didOf(spaceKey), "nb": Map{}}})
 	}
-	d, err := delegation.Delegate(issuer, to, caps, append(options, delegation.WithExpiration(int(recordedAt.Add(time.Hour*1000).Unix())))...)
-	if err != nil {
+	ends := recordedAt.Add(time.Hour * 1000).Unix()
+	d.expires = &ends
+	for _, o := range options {
+		o(d)
+	}
+	if _, _, err := d.sign(key); err != nil {
 		panic(err)
+	}
+	if d.claimed != "" {
+		if d.issuer, err = principal(d.claimed); err != nil {
+			panic(err)
+		}
 	}
 	return d
 }
 
+func withNonce(nonce int) func(*delegation) {
+	return func(d *delegation) { d.nonce = fmt.Sprint(nonce) }
+}
+
+func withFact(value any) func(*delegation) {
+	return func(d *delegation) { d.facts = append(d.facts, Map{"a": value}) }
+}
+
+func withParents(parents ...*delegation) func(*delegation) {
+	return func(d *delegation) {
+		for _, p := range parents {
+			c, _ := p.block()
+			d.proofs = append(d.proofs, c)
+		}
+		d.parents = parents
+	}
+}
+
+// signedFor makes the signature that of another one than the issuer.
+func signedFor(issuer string) func(*delegation) { return func(d *delegation) { d.claimed = issuer } }
+
+func (d *delegation) block() (ipld.CID, []byte) {
+	c, block, err := d.encode()
+	if err != nil {
+		panic(err)
+	}
+	return c, block
+}
+
+// addTo adds the blocks of the delegation to a message, those of its parents first.
+func (d *delegation) addTo(m *message) {
+	for _, p := range d.parents {
+		p.addTo(m)
+	}
+	c, block := d.block()
+	m.add(c, block)
+}
+
+// archive returns the file with a delegation.
+func (d *delegation) archive() []byte {
+	var m message
+	d.addTo(&m)
+	c, _ := d.block()
+	root, block, err := encodeBlock(Map{"ucan@0.9.1": c})
+	if err != nil {
+		panic(err)
+	}
+	m.add(root, block)
+	return append(ipld.AppendCARHeader(nil, root), m.blocks...)
+}
+
 func encode(car []byte) string { return base64.StdEncoding.EncodeToString(car) }
 
-func encodeDelegation(d delegation.Delegation) string {
-	b, err := io.ReadAll(d.Archive())
-	if err != nil {
-		panic(err)
-	}
-	return encode(b)
-}
-
-// appendBlock appends a block to a CAR file.
-func appendBlock(car, data []byte) []byte {
-	hash, err := multihash.Sum(data, multihash.SHA2_256, -1)
-	if err != nil {
-		panic(err)
-	}
-	c := cid.NewCidV1(cid.DagCBOR, hash)
-	car = append(car, varint.ToUvarint(uint64(c.ByteLen()+len(data)))...)
-	return append(append(car, c.Bytes()...), data...)
-}
+func encodeDelegation(d *delegation) string { return encode(d.archive()) }
 
 // filled is a proof of the usual kind that is filled up with a fact.
-func filled(n datamodel.Node) string {
-	parent := delegate(spaceKey, agentKey.DID().String(), []string{"space/*", "upload/*"})
-	return encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(),
-		delegation.WithProof(delegation.FromDelegation(parent)), delegation.WithFacts([]token.FactBuilder{fact{n}})))
+func filled(value any) string {
+	parent := delegate(spaceKey, didOf(agentKey), []string{"space/*", "upload/*"})
+	return encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), withParents(parent), withFact(value)))
 }
 
-func text(s string) datamodel.Node { return basicnode.NewString(s) }
-
 // many is a list of more values than are read, with a long text at its end.
-func many(value func(int) datamodel.Node) datamodel.Node {
-	const n = 2 * maxValues
-	b := basicnode.Prototype.Any.NewBuilder()
-	l, err := b.BeginList(n)
-	for i := range n {
-		if err == nil {
-			err = l.AssembleValue().AssignNode(value(i))
-		}
+func many(value func(int) any) []any {
+	var all []any
+	for i := range 2 * maxValues {
+		all = append(all, value(i))
 	}
-	if err == nil {
-		err = l.AssembleValue().AssignString(strings.Repeat("x", 630_000))
-	}
-	if err == nil {
-		err = l.Finish()
-	}
-	if err != nil {
-		panic(err)
-	}
-	return b.Build()
+	return append(all, strings.Repeat("x", 630_000))
 }
 
 // goodProof is the cheapest large proof: one long text, which is only hashed and copied.
-func goodProof() string { return filled(text(strings.Repeat("x", 660_000))) }
+func goodProof() string { return filled(strings.Repeat("x", 660_000)) }
 
 // hostileProofs are proofs of the same size that try to cost more. All their blocks have the right
 // hashes, and their signatures are right as far as their issuers have keys.
@@ -131,61 +136,53 @@ func hostileProofs() map[string]string {
 		"white space": strings.Repeat(" \n", proofSize/2),
 		"letters é":   strings.Repeat("é", proofSize/2),
 		"one letter":  "m" + strings.Repeat("A", proofSize-1),
-		"escapes":     filled(text(strings.Repeat("\x01", 2*maxValues) + strings.Repeat("x", 640_000))),
-		"quotes":      filled(text(strings.Repeat(`"`, 2*maxValues) + strings.Repeat("x", 640_000))),
-		"separators":  filled(text(strings.Repeat("\u2028", 2*maxValues) + strings.Repeat("x", 610_000))),
-		"values":      filled(many(func(i int) datamodel.Node { return basicnode.NewInt(int64(i % 20)) })),
-		"texts":       filled(many(func(int) datamodel.Node { return text("a") })),
+		"escapes":     filled(strings.Repeat("\x01", 2*maxValues) + strings.Repeat("x", 640_000)),
+		"quotes":      filled(strings.Repeat(`"`, 2*maxValues) + strings.Repeat("x", 640_000)),
+		"separators":  filled(strings.Repeat("\u2028", 2*maxValues) + strings.Repeat("x", 610_000)),
+		"values":      filled(many(func(i int) any { return int64(i % 20) })),
+		"texts":       filled(many(func(int) any { return "a" })),
 	}
 	var abilities []string
 	for i := range 4000 {
 		abilities = append(abilities, fmt.Sprintf("upload/%d", i))
 	}
-	all["capabilities"] = encodeDelegation(delegate(spaceKey, DID(recordedSeed), abilities,
-		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 300_000))}})))
+	all["capabilities"] = encodeDelegation(delegate(spaceKey, DID(recordedSeed), abilities, withFact(strings.Repeat("x", 300_000))))
 	all["1000 capabilities"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), append(abilities[:1000:1000], UploadAbilities()...),
-		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 550_000))}})))
+		withFact(strings.Repeat("x", 550_000))))
 
-	base, err := io.ReadAll(delegate(agentKey, DID(recordedSeed), UploadAbilities()).Archive())
-	if err != nil {
-		panic(err)
-	}
-	blocks := base
+	blocks := delegate(agentKey, DID(recordedSeed), UploadAbilities()).archive()
 	for i := 0; len(blocks) < proofSize*3/4; i++ {
-		blocks = appendBlock(blocks, fmt.Appendf(nil, "%c%d", 0x60+len(fmt.Sprint(i)), i))
+		block := fmt.Appendf(nil, "%c%d", 0x60+len(fmt.Sprint(i)), i)
+		blocks = ipld.AppendCARBlock(blocks, ipld.Sum(ipld.DagCBOR, block), block)
 	}
 	all["blocks"] = encode(blocks)
 
 	// Every delegation of these is signed.
-	chain := delegate(spaceKey, agentKey.DID().String(), UploadAbilities())
-	var parents []delegation.Proof
+	chain := delegate(spaceKey, didOf(agentKey), UploadAbilities())
+	var parents []*delegation
 	for i := range 300 {
-		parents = append(parents, delegation.FromDelegation(delegate(agentKey, agentKey.DID().String(), UploadAbilities(), delegation.WithNonce(fmt.Sprint(i)),
-			delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 1600))}}))))
+		parents = append(parents, delegate(agentKey, didOf(agentKey), UploadAbilities(), withNonce(i), withFact(strings.Repeat("x", 1600))))
 	}
 	for i := range 60 {
-		chain = delegate(agentKey, agentKey.DID().String(), UploadAbilities(), delegation.WithNonce(fmt.Sprint(i)), delegation.WithProof(delegation.FromDelegation(chain)),
-			delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 10_500))}}))
+		chain = delegate(agentKey, didOf(agentKey), UploadAbilities(), withNonce(i), withParents(chain), withFact(strings.Repeat("x", 10_500)))
 	}
-	all["deep"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(delegation.FromDelegation(chain))))
-	all["wide"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(parents...)))
+	all["deep"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), withParents(chain)))
+	all["wide"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), withParents(parents...)))
 
 	// These end at the bound of blocks, values or signatures: each parent is good except for its last
 	// delegation, which another key signed for the space.
 	parents = nil
 	for i := range 120 {
-		forged := delegate(testKey(3), agentKey.DID().String(), UploadAbilities(), delegation.WithNonce(fmt.Sprint(i)))
-		forged.Data().Model().Iss = spaceKey.DID().Bytes()
-		parents = append(parents, resigned(forged))
+		parents = append(parents, delegate(testKey(3), didOf(agentKey), UploadAbilities(), withNonce(i), signedFor(didOf(spaceKey))))
 	}
-	all["signatures"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(parents...),
-		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 600_000))}})))
-	links := make([]delegation.Proof, 3500)
-	for i := range links {
-		links[i] = delegation.FromLink(cidlink.Link{Cid: cid.NewCidV1(cid.DagCBOR, chain.Link().(cidlink.Link).Cid.Hash())})
-	}
-	all["missing parents"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(links...),
-		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 450_000))}})))
+	all["signatures"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), withParents(parents...), withFact(strings.Repeat("x", 600_000))))
+	missing := delegate(agentKey, DID(recordedSeed), UploadAbilities(), withFact(strings.Repeat("x", 450_000)), func(d *delegation) {
+		c, _ := chain.block()
+		for range 3500 {
+			d.proofs = append(d.proofs, c)
+		}
+	})
+	all["missing parents"] = encodeDelegation(missing)
 	return all
 }
 
@@ -229,21 +226,4 @@ func BenchmarkHostileProofs(b *testing.B) {
 	for name, proof := range hostileProofs() {
 		b.Run(name, func(b *testing.B) { b.ReportMetric(measure(b, proof)/good, "times-good") })
 	}
-}
-
-// resigned returns a delegation whose model was changed, with a new hash and the old signature.
-func resigned(d delegation.Delegation) delegation.Proof {
-	b, err := block.Encode(d.Data().Model(), udm.Type(), cbor.Codec, sha256.Hasher)
-	if err != nil {
-		panic(err)
-	}
-	bs, err := blockstore.NewBlockStore(blockstore.WithBlocks([]ipld.Block{b}))
-	if err != nil {
-		panic(err)
-	}
-	d, err = delegation.NewDelegation(b, bs)
-	if err != nil {
-		panic(err)
-	}
-	return delegation.FromDelegation(d)
 }

@@ -17,17 +17,17 @@ func TestDID(t *testing.T) {
 	}
 }
 
-// TestBase58 has the vectors of the IETF draft on Base58, and the empty one.
-func TestBase58(t *testing.T) {
-	for in, want := range map[string]string{
-		"":             "",
-		"\x00":         "1",
-		"Hello World!": "2NEpo7TZRRrLZSi2U",
-		"The quick brown fox jumps over the lazy dog.": "USm3fpXnKG5EUBx2ndxBDMPVciP5hGey2Jh4NDv6gmeo1LkMeiKrLJUUBk6Z",
-		"\x00\x00\x28\x7f\xb4\xcd":                     "11233QC4",
-	} {
-		if got := base58([]byte(in)); got != want {
-			t.Errorf("base58(%q) = %s, want %s", in, got, want)
+// TestPrincipals has DIDs as text and in bytes.
+func TestPrincipals(t *testing.T) {
+	for _, did := range []string{DID([32]byte{}), "did:web:up.storacha.network", "did:mailto:example.com:a"} {
+		b, err := principal(did)
+		if name, ok := principalName(b); err != nil || !ok || name != did {
+			t.Errorf("%s: %x, %s, %v", did, b, name, err)
+		}
+	}
+	for _, did := range []string{"", "did:", "z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", "did:key:", "did:key:z6Mk", "did:key:bafkqaaa", "did:web:a b"} {
+		if b, err := principal(did); err == nil {
+			t.Errorf("%q: %x", did, b)
 		}
 	}
 }

@@ -1,12 +1,9 @@
 package ucan
 
 import (
-	"crypto/sha256"
 	"testing"
 
-	"github.com/ipfs/go-cid"
-	"github.com/multiformats/go-multihash"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -49,13 +46,8 @@ func FuzzDelegation(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		sum := sha256.Sum256(data)
-		hash, err := multihash.Encode(sum[:], multihash.SHA2_256)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := cid.NewCidV1(cid.DagCBOR, hash)
-		r := &reader{archive: &archive{roots: []cid.Cid{c}, order: []cid.Cid{c}, blocks: map[cid.Cid][]byte{c: data}}}
+		c := ipld.Sum(ipld.DagCBOR, data)
+		r := &reader{archive: &archive{roots: []ipld.CID{c}, order: []ipld.CID{c}, blocks: map[ipld.CID][]byte{c: data}}}
 		if _, err := r.proofRoot(); err != nil {
 			return
 		}

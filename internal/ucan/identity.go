@@ -15,3 +15,6 @@ func (i Identity) DID() string { return DID(i.seed) }
 
 // String returns the DID, so that no log has the key.
 func (i Identity) String() string { return i.DID() }
+
+// key returns the key that signs.
+func (i Identity) key() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(i.seed[:]) }

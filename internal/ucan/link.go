@@ -1,21 +1,12 @@
 package ucan
 
 import (
-	"crypto/ed25519"
 	"encoding/binary"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-ipld-prime/datamodel"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-	"github.com/storacha/go-ucanto/core/delegation"
-	"github.com/storacha/go-ucanto/core/ipld/block"
-	"github.com/storacha/go-ucanto/principal"
-	ed "github.com/storacha/go-ucanto/principal/ed25519/verifier"
-	rsa "github.com/storacha/go-ucanto/principal/rsa/verifier"
-	token "github.com/storacha/go-ucanto/ucan"
+	"weir/internal/ipld"
 )
 
 // Bounds of the delegations of an archive.
@@ -29,9 +20,8 @@ const (
 
 // A link is one signed delegation of a chain.
 type link struct {
-	view     delegation.Delegation
+	*token
 	iss, aud string
-	issKey   []byte
 	starts   time.Time // zero if it is in force since ever
 	ends     time.Time // zero if it never ends
 	signed   signature
@@ -49,13 +39,13 @@ const (
 // A reader reads links from an archive, each once.
 type reader struct {
 	*archive
-	links  map[cid.Cid]*link
+	links  map[ipld.CID]*link
 	values int // that were read so far
 	checks int // of signatures so far
 }
 
 // link returns the delegation with this CID.
-func (r *reader) link(c cid.Cid) (*link, error) {
+func (r *reader) link(c ipld.CID) (*link, error) {
 	if l, ok := r.links[c]; ok {
 		return l, nil
 	}
@@ -63,58 +53,42 @@ func (r *reader) link(c cid.Cid) (*link, error) {
 	if !ok {
 		return nil, fault("it lacks a delegation that it refers to")
 	}
-	if c.Type() != cid.DagCBOR {
+	if c.Codec() != ipld.DagCBOR {
 		return nil, errText("a block of it is not a UCAN delegation")
 	}
 	if err := r.scan(data); err != nil {
 		return nil, err
 	}
-	view, err := delegation.NewDelegation(block.NewBlock(cidlink.Link{Cid: c}, data), nil)
-	if err != nil {
+	t, ok := readToken(data)
+	if !ok {
 		return nil, errText("a block of it is not a UCAN delegation")
 	}
-	// The methods of go-ucanto panic if these fields are malformed.
-	model := view.Data().Model()
-	l := &link{view: view, issKey: model.Iss}
+	l := &link{token: t}
 	var okIss, okAud bool
-	l.iss, okIss = principalName(model.Iss)
-	l.aud, okAud = principalName(model.Aud)
-	if !okIss || !okAud || !validSignature(model.S) || !strings.HasPrefix(model.V, "0.9.") {
+	l.iss, okIss = principalName(t.issuer)
+	l.aud, okAud = principalName(t.audience)
+	if !okIss || !okAud || !validSignature(t.signature) || !strings.HasPrefix(t.version, "0.9.") {
 		return nil, errText("a block of it is not a UCAN delegation of version 0.9")
 	}
-	for _, p := range model.Prf {
-		if _, ok := p.(cidlink.Link); !ok {
-			return nil, errText("a block of it is not a UCAN delegation")
-		}
+	if t.expires != nil {
+		l.ends = time.Unix(*t.expires, 0).UTC()
 	}
-	if model.Exp != nil {
-		l.ends = time.Unix(int64(*model.Exp), 0).UTC()
-	}
-	if model.Nbf != nil {
-		l.starts = time.Unix(int64(*model.Nbf), 0).UTC()
+	if t.notBefore != nil {
+		l.starts = time.Unix(*t.notBefore, 0).UTC()
 	}
 	if r.links == nil {
-		r.links = map[cid.Cid]*link{}
+		r.links = map[ipld.CID]*link{}
 	}
 	r.links[c] = l
 	return l, nil
 }
 
-// proofs returns the CIDs of the delegations that l derives from.
-func (l *link) proofs() []cid.Cid {
-	var all []cid.Cid
-	for _, p := range l.view.Proofs() {
-		all = append(all, p.(cidlink.Link).Cid)
-	}
-	return all
-}
-
 // grants says whether the link grants an ability on a space: with limits, without any, or not.
 func (l *link) grants(space, ability string) grant {
 	best := no
-	for _, c := range l.view.Data().Model().Att {
-		if (c.With == space || c.With == "ucan:*") && covers(c.Can, ability) {
-			if !limited(c.Nb) {
+	for _, c := range l.capabilities {
+		if (c.with == space || c.with == "ucan:*") && covers(c.can, ability) {
+			if !limited(c.caveats) {
 				return full
 			}
 			best = partly
@@ -141,8 +115,9 @@ func covers(granted, ability string) bool {
 }
 
 // limited says whether a capability has caveats.
-func limited(caveats datamodel.Node) bool {
-	return caveats != nil && caveats.Kind() != datamodel.Kind_Null && !(caveats.Kind() == datamodel.Kind_Map && caveats.Length() == 0)
+func limited(caveats any) bool {
+	m, isMap := caveats.(Map)
+	return caveats != nil && !(isMap && len(m) == 0)
 }
 
 // isAccount says whether the issuer is an account, which signs by a click in a mail.
@@ -156,54 +131,11 @@ func (r *reader) verify(l *link) (bool, error) {
 		}
 		r.checks++
 		l.signed = bad
-		if key := verifier(l.issKey); key != nil {
-			if ok, err := token.VerifySignature(l.view.Data(), key); err == nil && ok {
-				l.signed = good
-			}
+		if l.token.verify() {
+			l.signed = good
 		}
 	}
 	return l.signed == good, nil
-}
-
-// verifier returns what verifies signatures of a did:key, nil for other principals.
-func verifier(key []byte) principal.Verifier {
-	if v, err := ed.Decode(key); err == nil {
-		return v
-	}
-	// Browsers have RSA keys of 2048 bits. Larger ones cost much more.
-	if len(key) <= 280 {
-		if v, err := rsa.Decode(key); err == nil {
-			return v
-		}
-	}
-	return nil
-}
-
-// principalName returns the DID of an encoded principal.
-func principalName(b []byte) (string, bool) {
-	code, n := binary.Uvarint(b)
-	if n <= 0 || len(b) > maxPrincipal {
-		return "", false
-	}
-	switch code {
-	case 0xed: // an Ed25519 key
-		return "did:key:z" + base58(b), len(b) == n+ed25519.PublicKeySize
-	case 0x1205: // an RSA key
-		return "did:key:z" + base58(b), true
-	case 0x0d1d: // any other DID
-		return "did:" + string(b[n:]), printable(b[n:])
-	}
-	return "", false
-}
-
-// printable says whether a text can be shown in an error message.
-func printable(text []byte) bool {
-	for _, c := range text {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return len(text) > 0
 }
 
 // validSignature says whether b is a signature: a code, a length and that many bytes.

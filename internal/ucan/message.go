@@ -3,34 +3,12 @@ package ucan
 import (
 	"bytes"
 	"crypto/ed25519"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"time"
 
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-ipld-prime"
-	"github.com/ipld/go-ipld-prime/codec/dagcbor"
-	"github.com/ipld/go-ipld-prime/datamodel"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-	"github.com/multiformats/go-multihash"
-	"github.com/storacha/go-ucanto/core/car"
-	"github.com/storacha/go-ucanto/core/dag/blockstore"
-	"github.com/storacha/go-ucanto/core/delegation"
-	"github.com/storacha/go-ucanto/core/invocation"
-	ucanto "github.com/storacha/go-ucanto/core/ipld"
-	"github.com/storacha/go-ucanto/core/ipld/block"
-	"github.com/storacha/go-ucanto/core/message"
-	"github.com/storacha/go-ucanto/core/receipt"
-	"github.com/storacha/go-ucanto/core/receipt/ran"
-	"github.com/storacha/go-ucanto/core/result"
-	"github.com/storacha/go-ucanto/did"
-	"github.com/storacha/go-ucanto/principal"
-	"github.com/storacha/go-ucanto/principal/ed25519/signer"
-	token "github.com/storacha/go-ucanto/ucan"
+	"weir/internal/ipld"
 )
 
 // MessageType is the media type of messages.
@@ -50,159 +28,161 @@ type Order struct {
 
 // An Invocation is a signed order, ready to be sent.
 type Invocation struct {
-	Link    Link
+	Link    ipld.CID
 	Message []byte // the CAR file to POST
 }
 
 // Invoke signs an order. The proof shows that this service may give it; it may be nil for orders
 // about the service itself.
 func (i Identity) Invoke(o Order, proof *Proof) (Invocation, error) {
-	var options []delegation.Option
-	if proof != nil {
-		d, err := proof.delegation()
-		if err != nil {
-			return Invocation{}, err
-		}
-		options = append(options, delegation.WithProof(delegation.FromDelegation(d)))
+	if proof == nil {
+		return i.invoke(o, new(token), new(message))
 	}
-	return i.invoke(o, options...)
+	if proof.archive == nil {
+		return Invocation{}, errors.New("the proof was not checked")
+	}
+	// All blocks of its archive are sent: confirmations of accounts may be among them.
+	m := new(message)
+	for _, c := range proof.archive.order {
+		m.add(c, proof.archive.blocks[c])
+	}
+	return i.invoke(o, &token{proofs: []ipld.CID{proof.root}}, m)
 }
 
-func (i Identity) invoke(o Order, options ...delegation.Option) (Invocation, error) {
-	inv, err := i.sign(o, options...)
+// invoke completes and signs a token, and returns the message with it.
+func (i Identity) invoke(o Order, t *token, m *message) (Invocation, error) {
+	var err error
+	if t.audience, err = principal(o.Audience); err != nil {
+		return Invocation{}, err
+	}
+	t.capabilities = []capability{{given: Map{"can": o.Can, "with": o.With, "nb": o.Args}}}
+	t.nonce = o.Nonce
+	if !o.Expires.IsZero() {
+		seconds := o.Expires.Unix()
+		t.expires = &seconds
+	}
+	c, block, err := t.sign(i.key())
 	if err != nil {
 		return Invocation{}, err
 	}
-	return asMessage(inv)
-}
-
-func (i Identity) sign(o Order, options ...delegation.Option) (invocation.Invocation, error) {
-	audience, err := did.Parse(o.Audience)
-	if err != nil {
-		return nil, fmt.Errorf("DID %q: %w", o.Audience, err)
-	}
-	args, err := node(o.Args)
-	if err != nil {
-		return nil, err
-	}
-	if o.Expires.IsZero() {
-		options = append(options, delegation.WithNoExpiration())
-	} else {
-		options = append(options, delegation.WithExpiration(int(o.Expires.Unix())))
-	}
-	options = append(options, delegation.WithNonce(o.Nonce))
-	return invocation.Invoke(i.signer(), audience, token.NewCapability(o.Can, o.With, built{args}), options...)
-}
-
-func asMessage(inv invocation.Invocation) (Invocation, error) {
-	m, err := message.Build([]invocation.Invocation{inv}, nil)
-	if err != nil {
-		return Invocation{}, err
-	}
-	b, err := encodeMessage(m)
-	return Invocation{Link(inv.Link().String()), b}, err
-}
-
-func encodeMessage(m message.AgentMessage) ([]byte, error) {
-	return io.ReadAll(car.Encode([]ucanto.Link{m.Root().Link()}, m.Blocks()))
+	m.add(c, block)
+	m.invocations = append(m.invocations, c)
+	file, err := m.encode()
+	return Invocation{c, file}, err
 }
 
 // Conclude signs the report that a task of the service is done: an invocation of ucan/conclude with
 // a receipt, which is signed with the key that came with the task.
-func (i Identity) Conclude(service string, task Link, key []byte) (Invocation, error) {
-	s, err := signer.Decode(key)
+func (i Identity) Conclude(service string, task ipld.CID, key []byte) (Invocation, error) {
+	signer, err := privateKey(key)
 	if err != nil {
 		return Invocation{}, fmt.Errorf("key of the task: %w", err)
 	}
-	c, err := task.cid()
+	c, block, err := receipt(signer, task, Map{"ok": Map{}})
 	if err != nil {
 		return Invocation{}, err
 	}
-	empty, err := node(Map{})
-	if err != nil {
-		return Invocation{}, err
-	}
-	done, err := receipt.Issue(s, result.Ok[built, built](built{empty}), ran.FromLink(cidlink.Link{Cid: c}))
-	if err != nil {
-		return Invocation{}, err
-	}
+	m := new(message)
+	m.add(c, block)
 	// The service takes those attached blocks that a fact links to.
-	links := map[string]datamodel.Node{}
-	var attached []block.Block
-	for b, err := range done.Blocks() {
-		if err != nil {
-			return Invocation{}, err
-		}
-		l, err := node(Link(b.Link().String()))
-		if err != nil {
-			return Invocation{}, err
-		}
-		links[strconv.Itoa(len(attached))] = l
-		attached = append(attached, b)
-	}
-	inv, err := i.sign(Order{Audience: service, Can: "ucan/conclude", With: i.DID(), Args: Map{"receipt": Link(done.Root().Link().String())}},
-		delegation.WithFacts([]token.FactBuilder{facts(links)}))
-	if err != nil {
-		return Invocation{}, err
-	}
-	for _, b := range attached {
-		if err := inv.Attach(b); err != nil {
-			return Invocation{}, err
-		}
-	}
-	return asMessage(inv)
+	t := &token{facts: []any{Map{"0": c}}}
+	return i.invoke(Order{Audience: service, Can: "ucan/conclude", With: i.DID(), Args: Map{"receipt": c}}, t, m)
 }
 
-func (i Identity) signer() principal.Signer {
-	s, err := signer.FromRaw(ed25519.NewKeyFromSeed(i.seed[:]))
-	if err != nil {
-		panic(err) // the key has the right length
+// privateKey decodes an Ed25519 key with its public half.
+func privateKey(b []byte) (ed25519.PrivateKey, error) {
+	const codePrivate = 0x1300
+	code, n := binary.Uvarint(b)
+	if code != codePrivate || len(b) < n+ed25519.SeedSize {
+		return nil, errors.New("it is not an Ed25519 key")
 	}
-	return s
+	key := ed25519.NewKeyFromSeed(b[n : n+ed25519.SeedSize])
+	if !bytes.Equal(b[n+ed25519.SeedSize:], principalOf(key.Public().(ed25519.PublicKey))) {
+		return nil, errors.New("its public half is that of another key")
+	}
+	return key, nil
 }
 
-// built is a value that is a node already.
-type built struct{ datamodel.Node }
-
-func (b built) ToIPLD() (datamodel.Node, error) { return b.Node, nil }
-
-type facts map[string]datamodel.Node
-
-func (f facts) ToIPLD() (map[string]datamodel.Node, error) { return f, nil }
-
-// delegation returns the proof for go-ucanto, with all blocks of its archive: confirmations of
-// accounts may be among them.
-func (p *Proof) delegation() (delegation.Delegation, error) {
-	if p.archive == nil {
-		return nil, errors.New("the proof was not checked")
+// receipt signs the result of an invocation.
+func receipt(key ed25519.PrivateKey, invocation ipld.CID, out Map) (ipld.CID, []byte, error) {
+	outcome := Map{
+		"ran": invocation, "out": out, "fx": Map{"fork": []any{}}, "meta": Map{},
+		"iss": keyDID(principalOf(key.Public().(ed25519.PublicKey))), "prf": []any{},
 	}
-	var blocks []ucanto.Block
-	for _, c := range p.archive.order {
-		blocks = append(blocks, block.NewBlock(cidlink.Link{Cid: c}, p.archive.blocks[c]))
+	signed, err := ipld.EncodeCBOR(outcome)
+	if err != nil {
+		return "", nil, err
 	}
-	all, err := blockstore.NewBlockReader(blockstore.WithBlocks(blocks))
+	return encodeBlock(Map{"ocm": outcome, "sig": sign(key, signed)})
+}
+
+// A message is a CAR file that is being made: invocations or receipts, and what they refer to.
+type message struct {
+	invocations []ipld.CID
+	receipts    Map // links, by the text of the invocation
+	blocks      []byte
+	has         map[ipld.CID]bool
+}
+
+// add adds a block.
+func (m *message) add(c ipld.CID, block []byte) {
+	if m.has == nil {
+		m.has = map[ipld.CID]bool{}
+	}
+	if !m.has[c] {
+		m.has[c] = true
+		m.blocks = ipld.AppendCARBlock(m.blocks, c, block)
+	}
+}
+
+func (m *message) addReceipt(key ed25519.PrivateKey, invocation ipld.CID, out Map) error {
+	c, block, err := receipt(key, invocation, out)
+	if err != nil {
+		return err
+	}
+	m.add(c, block)
+	if m.receipts == nil {
+		m.receipts = Map{}
+	}
+	if _, twice := m.receipts[invocation.String()]; !twice {
+		m.receipts[invocation.String()] = c
+	}
+	return nil
+}
+
+// encode returns the file.
+func (m *message) encode() ([]byte, error) {
+	execute := []any{}
+	for _, c := range m.invocations {
+		execute = append(execute, c)
+	}
+	body := Map{"execute": execute}
+	if m.receipts != nil {
+		body["report"] = m.receipts
+	}
+	c, block, err := encodeBlock(Map{"ucanto/message@7.0.0": body})
 	if err != nil {
 		return nil, err
 	}
-	return delegation.NewDelegationView(cidlink.Link{Cid: p.root}, all)
+	return append(ipld.AppendCARBlock(ipld.AppendCARHeader(nil, c), c, block), m.blocks...), nil
 }
 
 // An Answer is a message of a service with receipts.
 type Answer struct {
-	receipts map[Link]Receipt
-	tasks    map[Link]Task
+	receipts map[ipld.CID]Receipt
+	tasks    map[ipld.CID]Task
 }
 
 // A Receipt is the result of a task.
 type Receipt struct {
 	OK    any
 	Error Map // nil if the task succeeded
-	Next  []Link
+	Next  []ipld.CID
 }
 
 // A Task is an invocation inside an answer.
 type Task struct {
-	Link      Link
+	Link      ipld.CID
 	Can, With string
 	Args      Map
 	Facts     []any
@@ -215,12 +195,12 @@ func ReadAnswer(file []byte) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("answer of the service: %w", err)
 	}
-	answer := &Answer{map[Link]Receipt{}, map[Link]Task{}}
+	answer := &Answer{map[ipld.CID]Receipt{}, map[ipld.CID]Task{}}
 	for _, c := range a.order {
-		if c.Type() != cid.DagCBOR {
+		if c.Codec() != ipld.DagCBOR {
 			continue
 		}
-		v, err := decode(a.blocks[c])
+		v, _, err := ipld.Decode(ipld.DagCBOR, a.blocks[c])
 		if err != nil {
 			return nil, fmt.Errorf("answer of the service: %w", err)
 		}
@@ -231,14 +211,14 @@ func ReadAnswer(file []byte) (*Answer, error) {
 		if outcome, ok := m["ocm"].(Map); ok {
 			answer.addReceipt(outcome)
 		} else if att, ok := m["att"].([]any); ok && len(att) == 1 {
-			answer.addTask(linkTo(c), att[0], m["fct"])
+			answer.addTask(c, att[0], m["fct"])
 		}
 	}
 	return answer, nil
 }
 
 func (a *Answer) addReceipt(outcome Map) {
-	of, _ := outcome["ran"].(Link)
+	of, _ := outcome["ran"].(ipld.CID)
 	out, _ := outcome["out"].(Map)
 	fx, _ := outcome["fx"].(Map)
 	forks, _ := fx["fork"].([]any)
@@ -249,14 +229,14 @@ func (a *Answer) addReceipt(outcome Map) {
 		}
 	}
 	for _, f := range forks {
-		if l, ok := f.(Link); ok {
+		if l, ok := f.(ipld.CID); ok {
 			r.Next = append(r.Next, l)
 		}
 	}
 	a.receipts[of] = r
 }
 
-func (a *Answer) addTask(l Link, capability, facts any) {
+func (a *Answer) addTask(l ipld.CID, capability, facts any) {
 	c, _ := capability.(Map)
 	t := Task{Link: l}
 	t.Can, _ = c["can"].(string)
@@ -267,7 +247,7 @@ func (a *Answer) addTask(l Link, capability, facts any) {
 }
 
 // Receipt returns the receipt of a task, if it is in the answer.
-func (a *Answer) Receipt(task Link) (Receipt, bool) {
+func (a *Answer) Receipt(task ipld.CID) (Receipt, bool) {
 	r, ok := a.receipts[task]
 	return r, ok
 }
@@ -280,35 +260,4 @@ func (a *Answer) Task(r Receipt, can string) (Task, bool) {
 		}
 	}
 	return Task{}, false
-}
-
-// encodeValue returns a value as DAG-CBOR.
-func encodeValue(v any) ([]byte, error) {
-	n, err := node(v)
-	if err != nil {
-		return nil, err
-	}
-	return ipld.Encode(n, dagcbor.Encode)
-}
-
-// writeBlock appends a value to a CAR file.
-func writeBlock(file *bytes.Buffer, v any) (cid.Cid, error) {
-	data, err := encodeValue(v)
-	if err != nil {
-		return cid.Undef, err
-	}
-	c := cid.NewCidV1(cid.DagCBOR, multihash.Multihash(Multihash(sha256.Sum256(data))))
-	writeSection(file, c.Bytes(), data)
-	return c, nil
-}
-
-func writeSection(file *bytes.Buffer, parts ...[]byte) {
-	size := 0
-	for _, p := range parts {
-		size += len(p)
-	}
-	file.Write(binary.AppendUvarint(nil, uint64(size)))
-	for _, p := range parts {
-		file.Write(p)
-	}
 }

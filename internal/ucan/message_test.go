@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/ipld"
 )
 
 var service = NewIdentity([32]byte{5})
@@ -31,7 +33,7 @@ func TestRequests(t *testing.T) {
 	recordedProof := func(name string) *Proof {
 		return proof(recorded(t, "good")[name], NewIdentity(recordedSeed), UploadAbilities()...)
 	}
-	toAgent := encodeDelegation(delegate(spaceKey, agentKey.DID().String(), []string{"upload/*"}))
+	toAgent := encodeDelegation(delegate(spaceKey, didOf(agentKey), []string{"upload/*"}))
 	change := func(f func(*Order)) Order {
 		o := order(space)
 		f(&o)
@@ -129,7 +131,7 @@ func TestReply(t *testing.T) {
 	if diff := cmp.Diff(Receipt{Error: Map{"name": "Unauthorized", "message": "no"}}, second); diff != "" {
 		t.Error(diff)
 	}
-	if _, ok := a.Receipt(CARLink([32]byte{})); ok {
+	if _, ok := a.Receipt(ipld.Sum(ipld.CAR, nil)); ok {
 		t.Error("a receipt of nothing")
 	}
 }

@@ -5,11 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipfs/go-cid"
-	"github.com/ipld/go-ipld-prime"
-	"github.com/ipld/go-ipld-prime/codec/dagcbor"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -43,7 +39,7 @@ type Proof struct {
 	AccountIssued bool
 
 	archive *archive
-	root    cid.Cid
+	root    ipld.CID
 	allows  []string
 }
 
@@ -110,34 +106,33 @@ func check(text string, c Conditions, r *reader) (Proof, error) {
 
 // proofRoot returns the CID of the delegation that an archive is about: the one that its root block
 // names, or the last block if it has no root, as w3cli wrote it.
-func (r *reader) proofRoot() (cid.Cid, error) {
+func (r *reader) proofRoot() (ipld.CID, error) {
 	switch {
 	case len(r.order) == 0:
-		return cid.Undef, errText("it is a CAR file without blocks")
+		return "", errText("it is a CAR file without blocks")
 	case len(r.roots) == 0:
 		return r.order[len(r.order)-1], nil
 	case len(r.roots) > 1:
-		return cid.Undef, errText("it is a CAR file with more than one root")
+		return "", errText("it is a CAR file with more than one root")
 	}
 	root := r.roots[0]
 	data, ok := r.blocks[root]
 	if !ok {
-		return cid.Undef, errText("its root block is missing")
+		return "", errText("its root block is missing")
 	}
-	if err := r.scan(data); err != nil || root.Type() != cid.DagCBOR {
-		return cid.Undef, errText("its root block is not that of a UCAN delegation")
+	if err := r.scan(data); err != nil || root.Codec() != ipld.DagCBOR {
+		return "", errText("its root block is not that of a UCAN delegation")
 	}
-	node, err := ipld.Decode(data, dagcbor.Decode)
-	if err != nil {
-		return cid.Undef, errText("its root block is not that of a UCAN delegation")
+	value, _, err := ipld.Decode(ipld.DagCBOR, data)
+	m, ok := value.(Map)
+	if err != nil || !ok {
+		return "", errText("its root block is not that of a UCAN delegation")
 	}
-	if named, err := node.LookupByString("ucan@0.9.1"); err == nil {
-		if l, err := named.AsLink(); err == nil {
-			if l, ok := l.(cidlink.Link); ok {
-				return l.Cid, nil
-			}
+	if named, ok := m["ucan@0.9.1"]; ok {
+		if c, ok := named.(ipld.CID); ok {
+			return c, nil
 		}
-		return cid.Undef, errText("its root block is not that of a UCAN delegation")
+		return "", errText("its root block is not that of a UCAN delegation")
 	}
 	return root, nil // the delegation itself
 }
@@ -146,16 +141,16 @@ func (r *reader) proofRoot() (cid.Cid, error) {
 func (l *link) space(abilities []string) (string, error) {
 	granted := map[string][]bool{}
 	var order []string
-	for _, c := range l.view.Data().Model().Att {
-		if !strings.HasPrefix(c.With, "did:key:") || len(c.With) > maxPrincipal || !printable([]byte(c.With)) {
+	for _, c := range l.capabilities {
+		if !strings.HasPrefix(c.with, "did:key:") || len(c.with) > maxPrincipal || !printable([]byte(c.with)) {
 			continue
 		}
-		if granted[c.With] == nil {
-			granted[c.With] = make([]bool, len(abilities))
-			order = append(order, c.With)
+		if granted[c.with] == nil {
+			granted[c.with] = make([]bool, len(abilities))
+			order = append(order, c.with)
 		}
 		for i, a := range abilities {
-			granted[c.With][i] = granted[c.With][i] || covers(c.Can, a)
+			granted[c.with][i] = granted[c.with][i] || covers(c.can, a)
 		}
 	}
 	var complete []string
@@ -244,7 +239,7 @@ func (s *search) look(l *link, depth int) (path, error) {
 	if l.isAccount() {
 		return p, nil
 	}
-	if verifier(l.issKey) == nil {
+	if !l.verifiable() {
 		return path{}, fault(name + " can't be verified: only did:key issuers with Ed25519, or RSA of 2048 bits, are supported")
 	}
 	ok, err := s.verify(l)
@@ -262,7 +257,7 @@ func (s *search) look(l *link, depth int) (path, error) {
 func (s *search) parent(l *link, depth int) (path, error) {
 	var best *path
 	var reason error = fault("it has no delegation of the space " + s.space + " to " + l.iss)
-	for _, c := range l.proofs() {
+	for _, c := range l.proofs {
 		parent, err := s.link(c)
 		if err == nil && parent.aud != l.iss {
 			err = weak("a delegation in it is for " + parent.aud + ", but " + l.iss + " uses it")
@@ -273,7 +268,7 @@ func (s *search) parent(l *link, depth int) (path, error) {
 		}
 		switch {
 		case err != nil:
-			if _, isWeak := err.(weak); !isWeak || best == nil && len(l.proofs()) == 1 {
+			if _, isWeak := err.(weak); !isWeak || best == nil && len(l.proofs) == 1 {
 				reason = err
 			}
 		case !p.account:

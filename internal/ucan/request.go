@@ -4,13 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipfs/go-cid"
-	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
-	"github.com/storacha/go-ucanto/core/message"
-	"github.com/storacha/go-ucanto/core/receipt"
-	"github.com/storacha/go-ucanto/core/receipt/ran"
-	"github.com/storacha/go-ucanto/core/result"
-
+	"weir/internal/ipld"
 	"weir/internal/weir"
 )
 
@@ -19,7 +13,7 @@ const maxOrders = 16
 
 // A Request is an invocation that somebody sent to this service. Refused is the reason not to do it.
 type Request struct {
-	Link    Link
+	Link    ipld.CID
 	Space   string
 	Can     string
 	Args    Map
@@ -41,7 +35,7 @@ func ReadRequests(file []byte, audience string, now time.Time) ([]Request, error
 	}
 	var all []Request
 	for _, c := range orders {
-		request := Request{Link: linkTo(c)}
+		request := Request{Link: c}
 		request.Refused = r.request(c, audience, now, &request)
 		all = append(all, request)
 	}
@@ -49,7 +43,7 @@ func ReadRequests(file []byte, audience string, now time.Time) ([]Request, error
 }
 
 // orders returns the CIDs of the invocations of a message.
-func (r *reader) orders() ([]cid.Cid, error) {
+func (r *reader) orders() ([]ipld.CID, error) {
 	if len(r.roots) != 1 || r.blocks[r.roots[0]] == nil {
 		return nil, errText("it has no root block")
 	}
@@ -57,7 +51,7 @@ func (r *reader) orders() ([]cid.Cid, error) {
 	if err := r.scan(data); err != nil {
 		return nil, err
 	}
-	v, err := decode(data)
+	v, _, err := ipld.Decode(ipld.DagCBOR, data)
 	if err != nil {
 		return nil, errText("its root block can't be read")
 	}
@@ -67,11 +61,10 @@ func (r *reader) orders() ([]cid.Cid, error) {
 	if len(execute) == 0 || len(execute) > maxOrders {
 		return nil, errText("it must have 1 to 16 invocations")
 	}
-	var all []cid.Cid
+	var all []ipld.CID
 	for _, e := range execute {
-		l, _ := e.(Link)
-		c, err := l.cid()
-		if err != nil || r.blocks[c] == nil {
+		c, ok := e.(ipld.CID)
+		if !ok || r.blocks[c] == nil {
 			return nil, errText("it lacks an invocation")
 		}
 		all = append(all, c)
@@ -80,7 +73,7 @@ func (r *reader) orders() ([]cid.Cid, error) {
 }
 
 // request fills a request with what an invocation says, and returns what is wrong with it.
-func (r *reader) request(c cid.Cid, audience string, now time.Time, request *Request) error {
+func (r *reader) request(c ipld.CID, audience string, now time.Time, request *Request) error {
 	l, err := r.link(c)
 	if err != nil {
 		return err
@@ -88,21 +81,15 @@ func (r *reader) request(c cid.Cid, audience string, now time.Time, request *Req
 	if l.aud != audience {
 		return fault("the invocation is for " + l.aud + ", but this server is " + audience)
 	}
-	capabilities := l.view.Data().Model().Att
-	if len(capabilities) != 1 {
+	if len(l.capabilities) != 1 {
 		return fault("the invocation must have one capability")
 	}
-	request.Space, request.Can, request.Ends = capabilities[0].With, capabilities[0].Can, l.ends
+	asked := l.capabilities[0]
+	request.Space, request.Can, request.Ends = asked.with, asked.can, l.ends
 	if !strings.HasPrefix(request.Space, "did:key:") {
 		return fault("the resource of the invocation must be a space, a did:key")
 	}
-	if nb := capabilities[0].Nb; nb != nil {
-		v, err := value(nb)
-		if err != nil {
-			return err
-		}
-		request.Args, _ = v.(Map)
-	}
+	request.Args, _ = asked.caveats.(Map)
 	s := r.search(request.Space, request.Can, now, now)
 	s.invocation = l
 	p, err := s.path(l, 0)
@@ -117,7 +104,7 @@ func (r *reader) request(c cid.Cid, audience string, now time.Time, request *Req
 
 // A Reply is the result of a request: a value, or an error with a name and a message.
 type Reply struct {
-	Request Link
+	Request ipld.CID
 	OK      any
 	Error   Map
 }
@@ -127,30 +114,15 @@ func Failure(name, text string) Map { return Map{"name": name, "message": text} 
 
 // Reply returns the message with the receipts of requests.
 func (i Identity) Reply(replies []Reply) ([]byte, error) {
-	var receipts []receipt.AnyReceipt
+	var m message
 	for _, r := range replies {
-		c, err := r.Request.cid()
-		if err != nil {
-			return nil, err
-		}
-		out := result.Ok[built, built]
-		v := r.OK
+		out := Map{"ok": r.OK}
 		if r.Error != nil {
-			out, v = result.Error[built, built], r.Error
+			out = Map{"error": r.Error}
 		}
-		n, err := node(v)
-		if err != nil {
+		if err := m.addReceipt(i.key(), r.Request, out); err != nil {
 			return nil, err
 		}
-		issued, err := receipt.Issue(i.signer(), out(built{n}), ran.FromLink(cidlink.Link{Cid: c}))
-		if err != nil {
-			return nil, err
-		}
-		receipts = append(receipts, issued)
 	}
-	m, err := message.Build(nil, receipts)
-	if err != nil {
-		return nil, err
-	}
-	return encodeMessage(m)
+	return m.encode()
 }

@@ -30,11 +30,8 @@ import (
 	"weir/internal/work/worktest"
 )
 
-// ignoreLogger ignores a goroutine that a library of IPFS starts when the program does.
-var ignoreLogger = goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine")
-
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(pgtest.Runner{M: s3test.Runner{M: m}}, ignoreLogger)
+	goleak.VerifyTestMain(pgtest.Runner{M: s3test.Runner{M: m}})
 }
 
 // plain is a file of eight seconds that passes through, made once.
