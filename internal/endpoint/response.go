@@ -50,7 +50,8 @@ func (w *Response) WriteHeader(status int) {
 	}
 }
 
-// End sends the status of a response without a body. If the handler has set none, net/http answers.
+// End sends the status of a response without a body. Without a status, it leaves that
+// to net/http.
 func (w *Response) End() {
 	if !w.begun && w.status != 0 {
 		w.begin(nil)

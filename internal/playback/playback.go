@@ -280,7 +280,7 @@ func routeOf(path string) string {
 	return routeUnknown
 }
 
-// handler answers a request of a viewer, or returns the error that answers it.
+// handler serves a request of a viewer, or returns the error to send.
 type handler func(*endpoint.Response, *request) error
 
 // stored returns the handler of a route for an asset; nil = there is none.
@@ -323,7 +323,7 @@ func (s *Server) fail(w *endpoint.Response, r *http.Request, route string, err e
 	f.Write(w)
 }
 
-// writeFailure answers with a failure that is no error of a handler.
+// writeFailure sends a failure that no handler has returned as an error.
 func writeFailure(w http.ResponseWriter, status int, messages ...string) {
 	endpoint.Failure{Status: status, Messages: messages, Caching: endpoint.Never}.Write(w)
 }
