@@ -3,9 +3,10 @@
 // Streams and assets have a playback policy; without one they are public. A [Gate] checks a viewer
 // against it, once for each question: [Gate.Check] is what the API offers to other media servers. A
 // policy can require a JWT that the owner of the content signed with one of the signing keys of its
-// project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a webhook
-// (ask.go). The rules of all policies are in this file: content that is deleted or suspended, or
-// whose owner is, looks as if it did not exist, and pages of other origins are refused.
+// project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
+// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
+// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
+// refused.
 //
 // A [Control] admits the viewers of weir itself. [Control.Admit] is called once for every request
 // (control.go). It asks the gate when a viewer comes, and remembers what the gate and access

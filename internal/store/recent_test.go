@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// A result is read once while it is fresh, also if it is an error that another attempt would have too.
+// A result is read once while it is fresh, also an error that another attempt would have too.
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	c := Recent[int]{Max: 10}

@@ -1,10 +1,10 @@
 // Package view counts who watches what, and for how long.
 //
 // A view is one viewer of one title: it begins at the master playlist or with the first media, and
-// ends after a pause. [Counter.Begin] starts a view unless the account has its maximum of viewers at
-// once (limit.go), [Counter.Note] adds what was sent to it, and to the usage of the account in this
-// hour. All that is in memory. [Counter.Run] writes what has changed to the store every two seconds
-// (save.go).
+// ends after a pause. [Counter.Begin] starts a view unless the account has its maximum of viewers
+// at once (limit.go). [Counter.Note] adds what was sent to the view, and to the usage of the account
+// in this hour. All that is in memory; [Counter.Run] writes what has changed to the store every two
+// seconds (save.go).
 //
 // The caller says what was sent: this package knows durations, not media. Viewers are told apart by
 // their token, or by network and device (viewer.go).
