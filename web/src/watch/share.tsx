@@ -1,11 +1,8 @@
 import { useRef } from 'preact/hooks'
 import { Code } from '../ui/code'
 import { Copyable } from '../ui/copy'
+import { embedCode } from '../lib/embed'
 import type { Playback } from '../player/playback'
-
-// embedCode is the HTML that shows a video on another page.
-export const embedCode = (address: string) =>
-  `<iframe src="${address}" width="640" height="360" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`
 
 // Share shows the address of the page and the code to embed it.
 export function Share({ id, root, playback }: { id: string; root: string; playback?: Playback }) {

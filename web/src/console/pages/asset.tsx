@@ -1,7 +1,7 @@
 // One asset: player, clips, files, and who may play it.
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, root, type Schemas } from '../../lib/api'
-import { embedCode } from '../../lib/code'
+import { embedCode } from '../../lib/embed'
 import type { WeirEvent } from '../../lib/events'
 import { ago, bytes, count, duration } from '../../lib/format'
 import { useLoad } from '../../lib/load'

@@ -1,5 +1,6 @@
 // The files of an asset: renditions, downloads, and the source.
-import { api, ask, ApiError, sentence } from '../../lib/api'
+import { api, ask } from '../../lib/api'
+import { ApiError, sentence } from '../../lib/error'
 import { bitrate, bytes } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { variants } from '../../lib/playlist'

@@ -1,7 +1,7 @@
 // The player of a stream, clips of what it shows, how to send to it and where to watch it.
 import { useRef, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../../lib/api'
-import { embedCode } from '../../lib/code'
+import { embedCode } from '../../lib/embed'
 import { useLoad } from '../../lib/load'
 import { AsCode, Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
