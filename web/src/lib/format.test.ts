@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { ago, bitrate, bytes, count, duration, plural, precise, seconds, utc } from './format'
+import { ago, bitrate, bytes, count, duration, plural, precise, profileName, seconds, utc } from './format'
 
 test.each([
   [0, '0 B'],
@@ -74,6 +74,16 @@ describe('how long ago', () => {
 })
 
 test('times of UTC say so', () => expect(utc(Date.UTC(2026, 0, 31, 12, 5, 9, 250))).toBe('2026-01-31 12:05:09 UTC'))
+
+test.each([
+  ['720p0', '720p'],
+  ['720p', '720p'],
+  ['720p30', '720p30'],
+  ['1080p60', '1080p60'],
+  ['source', 'source'],
+  ['my720p0x', 'my720p0x'],
+  ['the renditions 1080p0 and 240p0 are left out', 'the renditions 1080p and 240p are left out'],
+])('the profile %s is shown as %s', (name, text) => expect(profileName(name)).toBe(text))
 
 test('counts', () => {
   expect(count(1_234_567)).toBe('1,234,567')

@@ -62,5 +62,8 @@ export const utc = (ms: number) =>
     .replace('T', ' ')
     .replace(/\.\d+Z$/, ' UTC')
 
+// profileName writes the names of profiles as people do: 720p0, at the frame rate of the source, is 720p.
+export const profileName = (text: string) => text.replace(/\b(\d+p)0\b/g, '$1')
+
 export const count = (n: number) => n.toLocaleString('en')
 export const plural = (n: number, one: string, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`

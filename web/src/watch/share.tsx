@@ -28,8 +28,8 @@ export function Share({ id, root, playback }: { id: string; root: string; playba
           </p>
           <Code label="Embed it in a page" text={embedCode(address)} />
           <p class="hint">
-            Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow that only without
-            sound, &amp;loop=1 to repeat.
+            Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow only muted autoplay,
+            &amp;loop=1 to repeat.
           </p>
         </div>
       </dialog>

@@ -99,7 +99,7 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
 
 const lastSeconds = 30
 
-// local writes a time for an input of type datetime-local, and parses one.
+// asInput writes a time for an input of type datetime-local, ofInput reads one.
 const asInput = (ms: number) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 23)
 const ofInput = (text: string) => new Date(text).getTime()
 
