@@ -35,6 +35,7 @@ release: ## build binaries, Debian packages and images of this commit into relea
 test: ready ## install what the tests need and run all of them
 	GORACE=atexit_sleep_ms=20 CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
 	$(DRIVEN) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
+	cd web && npm run --silent test
 
 # What the tests need: programs, npm packages, and the weirs that e2e drives.
 ready:
@@ -49,8 +50,10 @@ web: ## build the console and the watch page into web/dist
 	cd web && npm run build
 
 quick: ## run the unit tests, without browsers, e2e, the race detector and what takes seconds
-	scripts/need ffmpeg postgresql
+	scripts/need ffmpeg npm postgresql
 	go test -short -p 4 -parallel 8 $(UNITS)
+	$(MAKE) --no-print-directory web/node_modules/.package-lock.json
+	cd web && npm run --silent test
 
 # npm writes this file last, so it is there and new when everything is.
 %/node_modules/.package-lock.json: %/package-lock.json

@@ -46,6 +46,7 @@ func TestConsole(t *testing.T) {
 	asset := c.upload()
 	c.webhook()
 	c.transcode()
+	c.project()
 	c.embed(asset)
 	c.logOut(stream)
 	for _, said := range c.tab.complaints(allowed...) {
@@ -243,6 +244,34 @@ func (c *walk) transcode() {
 	if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
 		c.t.Errorf("the bucket has no playlist: %v %s", err, playlist)
 	}
+}
+
+// project makes and changes a stream in another project, which has none of the first one's, and goes
+// back.
+func (c *walk) project() {
+	defer c.step("project")()
+	id := eval[string](c.tab, `const {token} = await (await fetch('session/token', {method: 'POST'})).json();
+		const made = await fetch('api/project', {
+			method: 'POST',
+			headers: {Authorization: 'JWT ' + token, 'Content-Type': 'application/json'},
+			body: JSON.stringify({name: 'Elsewhere'}),
+		});
+		return (await made.json()).id`)
+	c.open("streams")
+	first := eval[string](c.tab, `return field('Project').value`)
+	c.fill("Project", id)
+	c.says("No streams yet")
+	c.click("Create a stream")
+	c.fill("Name", "The other show")
+	c.click("Create the stream")
+	c.reaches("streams/")
+	c.click("Edit")
+	c.fill("Name", "The other late show")
+	c.click("Save")
+	c.until(`all('h1')[0].textContent === 'The other late show'`)
+	c.open("streams")
+	c.fill("Project", first)
+	c.says("The late show")
 }
 
 // embed puts the snippet of the asset's page into a page of another server.

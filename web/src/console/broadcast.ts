@@ -1,6 +1,7 @@
 // A broadcast from this browser: the devices, the connection and its state.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { api, ApiError, ask } from '../lib/api'
+import { api, ask } from '../lib/api'
+import { ApiError } from '../lib/error'
 import { insecure, listDevices, mediaProblem, openMedia, startSilence, type Choice, type Devices } from '../lib/media'
 import { Whip, type Sending } from '../lib/whip'
 import type { Stream } from './stream'

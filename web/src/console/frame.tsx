@@ -101,7 +101,7 @@ function Projects({ me }: { me: Me }) {
   if (!projects.data || projects.data.length < 2) return null
   return (
     <label class="compact">
-      Project
+      <span>Project</span>
       <select
         value={project.get() || me.defaultProjectId}
         onChange={(e) => {
@@ -122,7 +122,7 @@ function Projects({ me }: { me: Me }) {
 function ThemeChoice() {
   return (
     <label class="compact">
-      Theme
+      <span>Theme</span>
       <select value={theme()} onChange={(e) => setTheme(e.currentTarget.value as Theme)}>
         <option value="system">system</option>
         <option value="light">light</option>

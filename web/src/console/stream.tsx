@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../lib/api'
 import type { WeirEvent } from '../lib/events'
-import { count, local, plural } from '../lib/format'
+import { count, local, plural, profileName } from '../lib/format'
 import { useLoad } from '../lib/load'
 import { Action } from '../ui/form'
 import { Badge } from '../ui/values'
@@ -25,7 +25,7 @@ export function StreamHealth({ stream }: { stream: Stream }) {
     return <span class="hint">–</span>
   if (stream.isHealthy) return <Badge tone="good">healthy</Badge>
   return (
-    <a href={`streams/${stream.id}?tab=health`} title={stream.issues?.join('\n')}>
+    <a href={`streams/${stream.id}?tab=health`} title={profileName(stream.issues?.join('\n') ?? '')}>
       <Badge tone="warn">{stream.issues?.length ? plural(stream.issues.length, 'problem') : 'problems'}</Badge>
     </a>
   )

@@ -141,10 +141,10 @@ export function StreamFields({
             label="Renditions"
             value={of.ladder}
             onValue={(ladder) => set({ ladder })}
-            hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
+            hint="Lower resolutions for slow connections, besides the source. They cost CPU time of the server."
             options={[
               ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
-              ['none', 'none: viewers get what the encoder sends'],
+              ['none', 'none: viewers get the source, as the encoder sends it'],
               ['own', 'my own'],
             ]}
           />
@@ -215,7 +215,7 @@ function Pull({ of, onChange }: { of: NonNullable<Choices['pull']>; onChange: (p
   )
 }
 
-// Ladder edits renditions. The width follows from the height, as weir keeps the shape of the video.
+// Ladder edits renditions. The width follows from the height, as weir keeps the aspect ratio of the video.
 function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profiles: Profile[]) => void }) {
   const change = (i: number, part: Partial<Profile>) =>
     onChange(profiles.map((p, n) => (n === i ? { ...p, ...part } : p)))
@@ -242,13 +242,13 @@ function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profil
             onValue={(text) => change(i, { bitrate: Number(text) * 1000 })}
           />
           <TextField
-            label="Frames a second"
+            label="Frame rate"
             type="number"
             min={0}
             max={240}
             value={String(p.fps)}
             onValue={(text) => change(i, { fps: Number(text) })}
-            hint={p.fps === 0 ? 'as the source' : undefined}
+            hint={p.fps === 0 ? 'as the source' : 'fps'}
           />
           <button
             type="button"

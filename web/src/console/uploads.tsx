@@ -18,7 +18,7 @@ export function Uploads() {
         <h2>{open > 0 ? `Uploading ${plural(open, 'file')}` : 'All files are uploaded'}</h2>
         <div class="actions">
           <button type="button" class="small quiet" aria-expanded={!folded} onClick={() => fold(!folded)}>
-            {folded ? 'Show' : 'Fold'}
+            {folded ? 'Show' : 'Hide'}
           </button>
           {open === 0 && (
             <button type="button" class="small quiet" onClick={() => dismiss(...all.map((u) => u.id))}>

@@ -2,6 +2,7 @@
 // key can do it too.
 import createClient, { type Middleware } from 'openapi-fetch'
 import type { components, paths } from '../schema'
+import { ApiError, sentence } from './error'
 import { token } from './token'
 
 export type Schemas = components['schemas']
@@ -16,28 +17,16 @@ export const project = {
   set: (id: string) => (id ? localStorage.setItem(projectKey, id) : localStorage.removeItem(projectKey)),
 }
 
-// ApiError is an answer that is no success. Its message is what the API said.
-export class ApiError extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
-    super(message)
-  }
-
-  // temporary says whether the same request may succeed later.
-  get temporary(): boolean {
-    return this.status === 0 || this.status === 429 || this.status >= 500
-  }
-}
-
 // signed adds the log-in token and the chosen project to a request.
 export async function signed(request: Request): Promise<Request> {
   const id = project.get()
   if (id) {
     const url = new URL(request.url)
     url.searchParams.set('projectId', id)
-    request = new Request(url, request)
+    // The body is read here: that of a Request is a stream, which browsers send over HTTP/2 or not at all.
+    const body = await request.arrayBuffer()
+    const { method, headers, signal } = request
+    request = new Request(url, { method, headers, signal, body: body.byteLength > 0 ? body : undefined })
   }
   request.headers.set('Authorization', 'JWT ' + (await token()))
   return request
@@ -52,16 +41,6 @@ interface Answer<T> {
   data?: T
   error?: unknown
   response: Response
-}
-
-// sentence returns what an error answer says.
-export function sentence(status: number, body: unknown): string {
-  const errors = (body as { errors?: unknown } | undefined)?.errors
-  if (Array.isArray(errors) && errors.length > 0) {
-    const sentences = errors.filter((e) => typeof e === 'string' && !e.startsWith('{')) // the others are for programs
-    return (sentences.length > 0 ? sentences : errors).join('; ')
-  }
-  return status === 0 ? 'The server does not answer.' : `The server answered with status ${status}.`
 }
 
 // ask waits for an answer and returns its data, or throws an ApiError.

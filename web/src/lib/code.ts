@@ -48,12 +48,8 @@ export function asJavaScript(call: Call): string {
     ...(body === undefined ? [] : [`body: JSON.stringify(${text!.replaceAll('\n', '\n  ')})`]),
   ]
   return [
-    `const answer = await fetch('${root + path}', {\n  ${options.join(',\n  ')},\n})`,
-    'if (!answer.ok) throw new Error(await answer.text())',
-    'console.log(answer.status === 204 ? null : await answer.json())',
+    `const response = await fetch('${(root + path).replaceAll("'", "\\'")}', {\n  ${options.join(',\n  ')},\n})`,
+    'if (!response.ok) throw new Error(await response.text())',
+    'console.log(response.status === 204 ? null : await response.json())',
   ].join('\n')
 }
-
-// embedCode is the HTML that shows a watch page inside another page.
-export const embedCode = (watchPage: string, title?: string) =>
-  `<iframe src="${watchPage}"${title ? ` title="${title.replaceAll('"', '&quot;')}"` : ''} width="640" height="360" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`

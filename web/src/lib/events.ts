@@ -76,22 +76,30 @@ interface Message {
   data: string
 }
 
-// messages parses Server-Sent Events.
+// messages parses Server-Sent Events: those that have an id or data.
 export async function* messages(body: ReadableStream<Uint8Array>): AsyncGenerator<Message> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader()
+  let id = ''
+  let data: string[] = []
   let rest = ''
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return
-    rest += value
-    for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
-      const message: Message = { id: '', data: '' }
-      for (const line of rest.slice(0, end).split('\n')) {
-        if (line.startsWith('id:')) message.id = line.slice(3).trim()
-        if (line.startsWith('data:')) message.data += line.slice(5).trim()
+  try {
+    for (;;) {
+      const { done, value: text } = await reader.read()
+      if (done) return
+      const lines = (rest + text).split('\n')
+      rest = lines.pop()!
+      for (const ended of lines) {
+        const line = ended.replace(/\r$/, '')
+        const value = line.slice(line.indexOf(':') + 1).replace(/^ /, '')
+        if (line.startsWith('id:')) id = value
+        if (line.startsWith('data:')) data.push(value)
+        if (line !== '') continue
+        if (id || data.length > 0) yield { id, data: data.join('\n') }
+        id = ''
+        data = []
       }
-      rest = rest.slice(end + 2)
-      yield message
     }
+  } finally {
+    void reader.cancel().catch(() => {}) // it broke by itself
   }
 }

@@ -4,31 +4,29 @@ const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
 
 export function bytes(n: number): string {
   let unit = 0
-  for (; n >= 1000 && unit < units.length - 1; unit++) n /= 1000
-  return `${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`
+  for (; Math.round(n) >= 1000 && unit < units.length - 1; unit++) n /= 1000
+  return `${unit === 0 || n >= 99.95 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`
 }
 
 export function bitrate(bitsPerSecond: number): string {
-  return bitsPerSecond >= 1e6
-    ? `${(bitsPerSecond / 1e6).toFixed(1)} Mbit/s`
-    : `${Math.round(bitsPerSecond / 1000)} kbit/s`
+  const kbits = Math.round(bitsPerSecond / 1000)
+  return kbits >= 1000 ? `${(kbits / 1000).toFixed(1)} Mbit/s` : `${kbits} kbit/s`
 }
 
-// duration writes seconds as 1:02:03 or 4:05.
-export function duration(seconds: number): string {
-  const s = Math.round(seconds)
+// clock writes whole seconds as 1:02:03 or 4:05.
+function clock(s: number): string {
   const parts = [Math.floor(s / 3600), Math.floor(s / 60) % 60, s % 60]
   if (parts[0] === 0) parts.shift()
   return parts.map((part, i) => (i === 0 ? String(part) : String(part).padStart(2, '0'))).join(':')
 }
 
+// duration writes seconds as 1:02:03 or 4:05. A player may be a moment past the end.
+export const duration = (seconds: number) => clock(Math.max(0, Math.round(seconds)))
+
 // precise writes seconds with their milliseconds, as 1:02:03.500 or 4:05.000.
 export function precise(seconds: number): string {
   const ms = Math.round(seconds * 1000)
-  const whole = Math.floor(ms / 1000)
-  const parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60]
-  if (parts[0] === 0) parts.shift()
-  return `${parts.map((part, i) => (i === 0 ? String(part) : String(part).padStart(2, '0'))).join(':')}.${String(ms % 1000).padStart(3, '0')}`
+  return `${clock(Math.floor(ms / 1000))}.${String(ms % 1000).padStart(3, '0')}`
 }
 
 // seconds reads a time as precise writes it, or as seconds; undefined = it is none.
@@ -63,6 +61,9 @@ export const utc = (ms: number) =>
     .toISOString()
     .replace('T', ' ')
     .replace(/\.\d+Z$/, ' UTC')
+
+// profileName writes the names of profiles as people do: 720p0, at the frame rate of the source, is 720p.
+export const profileName = (text: string) => text.replace(/\b(\d+p)0\b/g, '$1')
 
 export const count = (n: number) => n.toLocaleString('en')
 export const plural = (n: number, one: string, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`

@@ -28,9 +28,9 @@ export const pemOf = (base64: string) => atob(base64)
 // privateKey reads a private key: PEM (PKCS 8), or base64 of that as the API shows it.
 async function privateKey(text: string): Promise<CryptoKey> {
   try {
-    const pem = text.includes('-----BEGIN') ? text : atob(text.replace(/\s/g, ''))
+    const pem = text.includes('-----BEGIN') ? text : atob(text)
     const body = /-----BEGIN PRIVATE KEY-----([\s\S]+)-----END PRIVATE KEY-----/.exec(pem)
-    return await crypto.subtle.importKey('pkcs8', fromBase64(body![1]!.replace(/\s/g, '')), algorithm, true, ['sign'])
+    return await crypto.subtle.importKey('pkcs8', fromBase64(body![1]!), algorithm, true, ['sign'])
   } catch {
     throw new Error(
       'This is no private key. Paste the file that was downloaded when the key was made: it starts with -----BEGIN PRIVATE KEY-----.',

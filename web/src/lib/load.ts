@@ -1,6 +1,7 @@
 // Hooks that load from the API and follow events, so that no page needs a reload button.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { ApiError, type PageOf } from './api'
+import type { PageOf } from './api'
+import { ApiError } from './error'
 import { follow, type WeirEvent } from './events'
 
 // Loaded is something from the API: exactly one of data and error is set once it was loaded. Data
@@ -20,7 +21,7 @@ export interface LoadOptions {
 }
 
 const settle = 300 // ms to wait for more events before loading again
-const retry = 3000 // ms until a server is asked again that did not answer
+const retry = 3000 // ms until a request is repeated that may succeed later
 
 // useLoad loads something when the page shows it, again when deps change, and again after events.
 export function useLoad<T>(
@@ -49,8 +50,8 @@ export function useLoad<T>(
       } catch (e) {
         if (!abort.signal.aborted) {
           const error = e instanceof ApiError ? e : new ApiError(0, (e as Error).message)
-          setState((before) => ({ data: error.status === 0 ? before.data : undefined, error, loading: false }))
-          if (error.status === 0) soon(retry) // the network was cut
+          setState((before) => ({ data: error.temporary ? before.data : undefined, error, loading: false }))
+          if (error.temporary) soon(retry)
         }
       }
       running = false

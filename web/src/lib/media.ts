@@ -34,9 +34,9 @@ export const startSilence = () => void silence?.resume()
 // hasSound says whether there is something to mute.
 export const hasSound = (media?: MediaStream) => media?.getAudioTracks().some((track) => !silent.has(track)) ?? false
 
-const sound = (id: string): MediaTrackConstraints | false =>
+const audio = (id: string): MediaTrackConstraints | false =>
   id === noMicrophone ? false : id ? { deviceId: { exact: id } } : {}
-const picture = (id: string): MediaTrackConstraints => ({
+const video = (id: string): MediaTrackConstraints => ({
   ...(id && { deviceId: { exact: id } }),
   width: { ideal: 1280 },
   height: { ideal: 720 },
@@ -55,21 +55,21 @@ async function openDevices({ source, camera, microphone }: Choice): Promise<Medi
     const screen = await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 30 } }, audio: true })
     for (const track of screen.getVideoTracks()) track.contentHint = 'detail'
     if (microphone === noMicrophone) return screen
-    const voice = await navigator.mediaDevices.getUserMedia({ audio: sound(microphone) }).catch(() => undefined)
+    const voice = await navigator.mediaDevices.getUserMedia({ audio: audio(microphone) }).catch(() => undefined)
     if (!voice) return screen
     for (const track of screen.getAudioTracks()) track.stop()
     return new MediaStream([...screen.getVideoTracks(), ...voice.getAudioTracks()])
   }
   try {
-    return await navigator.mediaDevices.getUserMedia({ video: picture(camera), audio: sound(microphone) })
+    return await navigator.mediaDevices.getUserMedia({ video: video(camera), audio: audio(microphone) })
   } catch (e) {
-    // A machine without a microphone can still send pictures.
+    // A machine without a microphone can still send video.
     if (microphone || (e as Error).name !== 'NotFoundError') throw e
-    return navigator.mediaDevices.getUserMedia({ video: picture(camera) })
+    return navigator.mediaDevices.getUserMedia({ video: video(camera) })
   }
 }
 
-// mediaProblem says in words why there is no picture.
+// mediaProblem says in words why there is no video.
 export function mediaProblem(e: unknown, source: Choice['source']): string {
   switch ((e as Error).name) {
     case 'NotAllowedError':

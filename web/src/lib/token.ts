@@ -1,4 +1,6 @@
 // The log-in token of the console: short-lived, kept in memory only, from the session of the browser.
+import { ApiError, sentence } from './error'
+
 const renewBefore = 60_000
 
 let current = { token: '', expiresAt: 0, form: '' }
@@ -21,7 +23,9 @@ async function renew(): Promise<string> {
     logIn()
     return new Promise(() => {}) // the browser leaves the page
   }
-  if (!answer.ok) throw new Error(`The server answered with status ${answer.status}.`)
+  if (!answer.ok) {
+    throw new ApiError(answer.status, sentence(answer.status, await answer.json().catch(() => undefined)))
+  }
   current = await answer.json()
   return current.token
 }

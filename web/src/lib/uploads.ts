@@ -2,7 +2,8 @@
 // sent by the tus protocol, in pieces, so that an upload continues where it was cut.
 import { signal } from '@preact/signals'
 import type { DetailedError, Upload as Tus } from 'tus-js-client'
-import { type ApiError, api, ask, root, type Schemas, sentence } from './api'
+import { api, ask, root, type Schemas } from './api'
+import { type ApiError, sentence } from './error'
 
 export type UploadOptions = Omit<Schemas['NewAsset'], 'name'>
 
@@ -266,10 +267,11 @@ const rememberFor = 12 * 3600 * 1000 // as long as its token is valid
 const keyOf = (file: File) => `weir.upload.${file.name}.${file.size}.${file.lastModified}`
 
 // begun returns where an earlier upload of a file can be continued.
-async function begun({ file }: Upload): Promise<Place | undefined> {
-  const text = localStorage.getItem(keyOf(file))
-  if (!text || uploads.value.some((u) => u.assetID && keyOf(u.file) === keyOf(file))) return undefined
-  const place = JSON.parse(text) as Place
+async function begun({ id, file }: Upload): Promise<Place | undefined> {
+  const place = remembered(file)
+  // The same file may be on the list twice. Only the first of them continues.
+  const others = uploads.value.filter((u) => u.id !== id && keyOf(u.file) === keyOf(file))
+  if (!place || others.some((u) => u.assetID || u.id < id)) return undefined
   if (Date.now() - place.at > rememberFor) return undefined
   try {
     const asset = await ask(api.GET('/api/asset/{id}', { params: { path: { id: place.assetID } } }))
@@ -277,6 +279,14 @@ async function begun({ file }: Upload): Promise<Place | undefined> {
   } catch (e) {
     if ((e as ApiError).status === 404) return undefined // it is gone, or somebody else's
     throw e
+  }
+}
+
+function remembered(file: File): Place | undefined {
+  try {
+    return JSON.parse(localStorage.getItem(keyOf(file)) ?? 'null') ?? undefined
+  } catch {
+    return undefined // it can't be read, so it is of no use
   }
 }
 

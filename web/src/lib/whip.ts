@@ -1,5 +1,5 @@
 // Sends camera, screen and microphone to a stream over WebRTC (WHIP).
-import { ApiError, sentence } from './api'
+import { ApiError, sentence } from './error'
 
 // Sending is how the connection does.
 export interface Sending {

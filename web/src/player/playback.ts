@@ -2,6 +2,7 @@
 // that is not on air, so that nobody needs to reload.
 import { signal } from '@preact/signals'
 import Hls, { type Fragment } from 'hls.js'
+import { bitrate as asBitrate } from '../lib/format'
 
 export interface PlaybackOptions {
   id: string // playback id
@@ -193,7 +194,7 @@ export class Playback {
       answer = await fetch(this.source, { method: 'HEAD', cache: 'no-store' })
       idle = live && answer.ok && !(await this.sent())
     } catch {
-      this.say({ headline: 'No connection', detail: 'The server does not answer. This page goes on trying.' })
+      this.say({ headline: 'No connection', detail: 'The server does not answer. This page keeps trying.' })
       return this.later()
     }
     if (this.ended.signal.aborted) return
@@ -205,7 +206,7 @@ export class Playback {
     if (!answer.ok && answer.status !== 404) {
       this.say({
         headline: 'It can’t be played at the moment',
-        detail: `The server answers with ${answer.status}. This page goes on trying.`,
+        detail: `The server answers with ${answer.status}. This page keeps trying.`,
       })
     } else if (!live) {
       this.say({ headline: 'The video is being prepared', detail: 'It plays here as soon as it is ready.' })
@@ -287,7 +288,7 @@ export class Playback {
     const levels = this.hls.levels.map(({ height, bitrate }, index) => ({ index, height, bitrate }))
     levels.sort((a, b) => b.height - a.height || b.bitrate - a.bitrate)
     this.levels.value = levels.map(({ index, height, bitrate }) => {
-      const rate = (bitrate / 1e6).toFixed(1) + ' Mb/s'
+      const rate = asBitrate(bitrate)
       return { index, label: height ? `${height}p · ${rate}` : rate }
     })
     this.level.value = this.hls.autoLevelEnabled ? -1 : this.hls.currentLevel
@@ -351,9 +352,9 @@ export class Playback {
       if (live && this.hls && still > restartAfter) return this.play()
       if (still > stalledAfter) {
         const detail = live
-          ? 'The encoder or the line is away for a moment; it goes on by itself.'
-          : 'The line is slow; it goes on by itself.'
-        this.say({ headline: 'Waiting for the picture', detail, over: true })
+          ? 'The encoder or the network is interrupted; playback continues by itself.'
+          : 'The network is slow; playback continues by itself.'
+        this.say({ headline: 'Waiting for video', detail, over: true })
       }
     }
     this.onAir.value = this.growing && still <= stalledAfter

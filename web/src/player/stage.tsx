@@ -53,7 +53,7 @@ function Overlay({ playback, stage }: { playback: Playback; stage: HTMLElement }
       )}
       {playback.silenced.value && (
         <button id="unmute" type="button" onClick={() => (playback.video.muted = false)}>
-          Turn on the sound
+          Unmute
         </button>
       )}
       {(!message || message.over) && !playback.waiting.value && (
@@ -174,11 +174,7 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
         <button type="button" aria-label={video.paused ? 'Play' : 'Pause'} onClick={() => toggle(video)}>
           <Icon name={video.paused ? 'play' : 'pause'} />
         </button>
-        <button
-          type="button"
-          aria-label={video.muted ? 'Turn the sound on' : 'Turn the sound off'}
-          onClick={() => (video.muted = !video.muted)}
-        >
+        <button type="button" aria-label={video.muted ? 'Unmute' : 'Mute'} onClick={() => (video.muted = !video.muted)}>
           <Icon name={video.muted ? 'muted' : 'sound'} />
         </button>
         <input
@@ -200,7 +196,7 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
             id="live"
             class="live"
             hidden={!playback.onAir.value}
-            title="Go to the latest picture"
+            title="Go to the live edge"
             onClick={() => playback.toLive()}
           >
             Live
@@ -289,7 +285,7 @@ function Settings({ playback }: { playback: Playback }) {
             </select>
           </label>
         )}
-        {levels.length < 2 && options.live && captions.length === 0 && <span>There is one quality.</span>}
+        {levels.length < 2 && options.live && captions.length === 0 && <span>There is one rendition.</span>}
       </div>
     </details>
   )

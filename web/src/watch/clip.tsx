@@ -22,7 +22,7 @@ export function Clip({ playback, root }: { playback: Playback; root: string }) {
 
   const mark = (which: 'in' | 'out') => {
     const time = frames.current?.mark(which === 'in' ? 'first' : 'last')
-    if (time === undefined) return say('There is no picture to mark yet.')
+    if (time === undefined) return say('There is no frame to mark yet.')
     setMade(undefined)
     setMarks((before) => {
       const now = { ...before, [which]: time }

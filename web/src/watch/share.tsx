@@ -1,11 +1,8 @@
 import { useRef } from 'preact/hooks'
 import { Code } from '../ui/code'
 import { Copyable } from '../ui/copy'
+import { embedCode } from '../lib/embed'
 import type { Playback } from '../player/playback'
-
-// embedCode is the HTML that shows a video on another page.
-export const embedCode = (address: string) =>
-  `<iframe src="${address}" width="640" height="360" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`
 
 // Share shows the address of the page and the code to embed it.
 export function Share({ id, root, playback }: { id: string; root: string; playback?: Playback }) {
@@ -31,8 +28,8 @@ export function Share({ id, root, playback }: { id: string; root: string; playba
           </p>
           <Code label="Embed it in a page" text={embedCode(address)} />
           <p class="hint">
-            Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow that only without
-            sound, &amp;loop=1 to repeat.
+            Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow only muted autoplay,
+            &amp;loop=1 to repeat.
           </p>
         </div>
       </dialog>

@@ -8,7 +8,7 @@ const actionWords: Record<string, string> = {
   'c2pa.opened': 'made from another file',
   'c2pa.transcoded': 'encoded',
   'c2pa.trimmed': 'cut',
-  'c2pa.repackaged': 'copied into other files',
+  'c2pa.repackaged': 'repackaged',
 }
 
 // Report is what is used of the report of the validator.

@@ -144,7 +144,7 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
               class="small red quiet"
               act={() => remove(key.id)}
               done="The key is deleted."
-              confirm={`Tokens of the key “${key.name}” are worth nothing from then on.`}
+              confirm={`Tokens of the key “${key.name}” become invalid.`}
               label={`Delete ${key.name}`}
             >
               Delete

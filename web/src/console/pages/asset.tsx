@@ -1,7 +1,7 @@
 // One asset: player, clips, files, and who may play it.
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, root, type Schemas } from '../../lib/api'
-import { embedCode } from '../../lib/code'
+import { embedCode } from '../../lib/embed'
 import type { WeirEvent } from '../../lib/events'
 import { ago, bytes, count, duration } from '../../lib/format'
 import { useLoad } from '../../lib/load'
@@ -174,8 +174,8 @@ function State({ asset, changed }: { asset: Asset; changed: () => void }) {
       <div class="asset-state">
         <Phase of={asset} />
         <p>
-          The file has not arrived completely. If the upload was cut because the page was closed, choose the same file
-          again: it continues where it was.
+          The upload is not complete. If it was cut because the page was closed, choose the same file again: it
+          continues where it was.
         </p>
       </div>
     )
@@ -269,9 +269,9 @@ function About({ asset }: { asset: Asset }) {
           ['State', <Phase of={asset} />],
           ['Duration', asset.videoSpec?.duration ? duration(asset.videoSpec.duration) : undefined],
           ['Size', asset.size ? bytes(asset.size) : undefined],
-          ['Picture', video?.width ? `${video.width} × ${video.height}` : undefined],
+          ['Resolution', video?.width ? `${video.width} × ${video.height}` : undefined],
           ['Views', views.data ? count(views.data.viewCount) : undefined],
-          ['Watched', views.data?.playtimeMins ? duration(views.data.playtimeMins * 60) : undefined],
+          ['Watch time', views.data?.playtimeMins ? duration(views.data.playtimeMins * 60) : undefined],
           ['Created', <Ago at={asset.createdAt} />],
           ['Made from', <Origin asset={asset} />],
           ['Creator', asset.creatorId?.value],

@@ -1,6 +1,7 @@
 // The files of an asset: renditions, downloads, and the source.
-import { api, ask, ApiError, sentence } from '../../lib/api'
-import { bitrate, bytes } from '../../lib/format'
+import { api, ask } from '../../lib/api'
+import { ApiError, sentence } from '../../lib/error'
+import { bitrate, bytes, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { variants } from '../../lib/playlist'
 import { Card, Facts } from '../../ui/page'
@@ -46,13 +47,13 @@ export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; op
           <Table
             items={items.map((r) => ({ ...r, id: r.name }))}
             columns={[
-              { label: 'Name', cell: (r) => r.name },
+              { label: 'Name', cell: (r) => profileName(r.name) },
               {
                 label: 'Resolution',
                 cell: (r) =>
                   r.width
                     ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}`
-                    : 'audio',
+                    : 'audio only',
               },
               { label: 'Bitrate', cell: (r) => (r.bitrate ? bitrate(r.bitrate) : '–') },
               { label: 'Codecs', cell: (r) => <code>{r.codecs || '–'}</code> },
@@ -107,8 +108,11 @@ export function Downloads({ asset, jwt }: { asset: Asset; jwt: string }) {
         )}
         {files.map((f) => (
           <li key={f.url}>
-            <a href={inFolder(asset, f.url) ? here(f.url) : f.url} download={`${asset.name} ${nameOf(f.url)}.mp4`}>
-              {nameOf(f.url)}.mp4
+            <a
+              href={inFolder(asset, f.url) ? here(f.url) : f.url}
+              download={`${asset.name} ${profileName(nameOf(f.url))}.mp4`}
+            >
+              {profileName(nameOf(f.url))}.mp4
             </a>
             <span class="hint">
               {f.width ? `${f.width} × ${f.height} · ` : ''}

@@ -19,14 +19,14 @@ export const playable = ({ status, playbackUrl }: AnyAsset) =>
 
 export const hlsFolder = (playbackID: string) => `${root}/hls/${encodeURIComponent(playbackID)}/`
 
-// Poster is the picture of an asset, or a placeholder that says why there is none.
+// Poster is the poster image of an asset, or a placeholder that says why there is none.
 export function Poster({ asset }: { asset: AnyAsset }) {
   const [missing, setMissing] = useState(false)
   if (isPrivate(asset)) return <span class="poster">private</span>
   if (asset.type === 'audio') return <span class="poster">audio</span>
   if (asset.status.phase !== 'ready')
-    return <span class="poster">{asset.status.phase === 'failed' ? 'no picture' : 'no picture yet'}</span>
-  if (missing) return <span class="poster">no picture</span>
+    return <span class="poster">{asset.status.phase === 'failed' ? 'no thumbnail' : 'no thumbnail yet'}</span>
+  if (missing) return <span class="poster">no thumbnail</span>
   return (
     <img
       class="poster"

@@ -156,7 +156,7 @@ export function Storage({ asset, changed }: { asset: Asset; changed: () => void 
               class="small red quiet"
               act={remove}
               done="The copy is removed."
-              confirm="This server stops to offer the copy at once. What others have copied from it stays."
+              confirm="This server stops offering the copy at once. What others have copied from it stays."
             >
               Remove the copy
             </Action>

@@ -1,7 +1,7 @@
 // Go live from the browser: choose camera or screen, look at the preview, send.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask, root } from '../../lib/api'
-import { bitrate, plural } from '../../lib/format'
+import { bitrate, plural, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { hasSound, insecure, noMicrophone } from '../../lib/media'
 import { Check, SelectField } from '../../ui/form'
@@ -216,7 +216,7 @@ function Choices({
   return (
     <Card title="What to send">
       <SelectField
-        label="Picture"
+        label="Video"
         value={choice.source}
         onValue={(source) => choose({ source })}
         options={[
@@ -238,7 +238,7 @@ function Choices({
         onValue={(microphone) => choose({ microphone })}
         hint={
           choice.source === 'screen'
-            ? 'Without a microphone, the sound of the screen is sent if you shared it.'
+            ? 'Without a microphone, the audio of the screen is sent if you shared it.'
             : undefined
         }
         options={[...devices.microphones.map((d, i) => [d.deviceId, name(d, i)] as const), [noMicrophone, 'none']]}
@@ -269,18 +269,15 @@ function Figures({ stream, broadcast }: { stream: Stream; broadcast: Broadcast }
         of={[
           ['Viewers', plural(viewers.data?.[0]?.viewCount ?? 0, 'viewer')],
           ['Bitrate', now ? bitrate(now.bitrate) : '–'],
-          [
-            'Picture',
-            now && now.width > 0 ? `${now.width} × ${now.height}, ${Math.round(now.fps)} frames a second` : '–',
-          ],
-          ['Round trip', now?.roundTrip === undefined ? '–' : `${Math.round(now.roundTrip * 1000)} ms`],
-          ['Lost packets', now?.lost === undefined ? '–' : `${(now.lost * 100).toFixed(1)} %`],
+          ['Video', now && now.width > 0 ? `${now.width} × ${now.height}, ${Math.round(now.fps)} fps` : '–'],
+          ['Round-trip time', now?.roundTrip === undefined ? '–' : `${Math.round(now.roundTrip * 1000)} ms`],
+          ['Packet loss', now?.lost === undefined ? '–' : `${(now.lost * 100).toFixed(1)} %`],
         ]}
       />
       {stream.isActive && stream.isHealthy === false && (stream.issues?.length ?? 0) > 0 && (
         <ul class="warning">
           {stream.issues!.map((issue) => (
-            <li key={issue}>{issue}</li>
+            <li key={issue}>{profileName(issue)}</li>
           ))}
         </ul>
       )}

@@ -1,7 +1,7 @@
 // The overview: what is on air, what is being worked on, what is wrong, and the first steps.
 import type { ComponentChildren } from 'preact'
 import { api, ask, askPage, root, type Schemas } from '../../lib/api'
-import { ago, bytes, count, plural } from '../../lib/format'
+import { ago, bytes, count, plural, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Code } from '../../ui/code'
 import { Card, Page } from '../../ui/page'
@@ -55,7 +55,7 @@ export default function Overview() {
         </Card>
       )}
       {!fresh && (
-        <Card title="Being worked on" actions={<a href="tasks">All tasks</a>}>
+        <Card title="In progress" actions={<a href="tasks">All tasks</a>}>
           <Show of={tasks}>{() => <Working tasks={working} />}</Show>
         </Card>
       )}
@@ -72,10 +72,10 @@ function FirstSteps() {
           <p>Send your camera or your screen from this browser. Viewers watch it at an address that you get.</p>
           <GoLive />
         </Card>
-        <Card title="Upload a film">
-          <p>Drop a video file on the page of assets. It can be watched within moments, in several qualities.</p>
+        <Card title="Upload a video">
+          <p>Drop a video file on the page of assets. It can be watched within moments, in several resolutions.</p>
           <a class="button" href="assets">
-            Upload a film
+            Upload a video
           </a>
         </Card>
         <Card title="Connect your code">
@@ -216,7 +216,7 @@ function Wrong({ quota, tasks }: { quota?: Quota; tasks?: Task[] }) {
       's' + s.id,
       `streams/${s.id}?tab=health`,
       s.name || 'A stream',
-      s.issues?.[0] ?? 'is not healthy',
+      profileName(s.issues?.[0] ?? 'is not healthy'),
     ]),
     ...failed
       .slice(0, shown)
@@ -243,9 +243,9 @@ function Wrong({ quota, tasks }: { quota?: Quota; tasks?: Task[] }) {
   ]
   if (rows.length === 0) return null
   return (
-    <section class="card warning-card" aria-label="What needs you">
+    <section class="card warning-card" aria-label="Needs attention">
       <div class="head">
-        <h2>What needs you</h2>
+        <h2>Needs attention</h2>
       </div>
       <ul class="rows">
         {rows.map(([key, href, title, detail]) => (

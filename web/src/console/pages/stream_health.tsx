@@ -1,6 +1,6 @@
 // How a stream does: what is wrong as sentences, what came as charts.
 import { api, ask, type Schemas } from '../../lib/api'
-import { bitrate, plural } from '../../lib/format'
+import { bitrate, plural, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Chart } from '../../ui/chart'
 import { Card, Facts } from '../../ui/page'
@@ -64,7 +64,7 @@ function Sentences({ onAir, isHealthy, issues }: { onAir: boolean; isHealthy: bo
         <h2>{plural(issues.length, 'problem')}</h2>
         <ul>
           {issues.map((issue) => (
-            <li key={issue}>{issue}</li>
+            <li key={issue}>{profileName(issue)}</li>
           ))}
         </ul>
       </div>
@@ -97,19 +97,23 @@ function Charts({ samples }: { samples: Sample[] }) {
   const line = (label: string, value: (s: Sample) => number | null) => [
     { label, values: shown.map((s) => s && value(s)) },
   ]
-  const sum = (value: (s: Sample) => number) => samples.reduce((total, s) => total + value(s), 0)
+  const total = (value: (s: Sample) => number, one: string) =>
+    plural(
+      samples.reduce((sum, s) => sum + value(s), 0),
+      one,
+    )
   return (
     <>
       <div class="charts">
         <Chart title="Bitrate" times={times} series={line('bitrate', (s) => s.bitrate)} format={bitrate} />
         <Chart
-          title="Frames a second"
+          title="Frame rate"
           times={times}
-          series={line('frames', (s) => s.fps)}
-          format={(v) => String(Math.round(v * 10) / 10)}
+          series={line('frame rate', (s) => s.fps)}
+          format={(v) => `${Math.round(v * 10) / 10} fps`}
         />
         <Chart
-          title="Time between key frames"
+          title="Key-frame interval"
           times={times}
           series={line('interval', (s) => s.keyFrameInterval || null)}
           format={seconds}
@@ -121,40 +125,25 @@ function Charts({ samples }: { samples: Sample[] }) {
           format={seconds}
         />
         <Chart
-          title="Slowest rendition behind the source"
+          title="Lag of the slowest rendition behind the source"
           times={times}
           series={line('lag', (s) => s.rungLag)}
           format={seconds}
         />
         <Chart
-          title="Seconds of media in each second"
+          title="Ingest speed"
           times={times}
-          series={line('pace', (s) => s.pace)}
-          format={(v) => String(Math.round(v * 100) / 100)}
+          series={line('speed', (s) => s.pace)}
+          format={(v) => `${Math.round(v * 100) / 100} ×`}
         />
       </div>
       <Facts
         of={[
+          ['Gaps', `${total((s) => s.gaps, 'gap')} of more than a second`],
+          ['Timestamps', `${total((s) => s.jumps, 'jump')} of the encoder’s clock`],
           [
-            'Holes',
-            `${plural(
-              sum((s) => s.gaps),
-              'hole',
-            )} of more than a second`,
-          ],
-          [
-            'Clock',
-            plural(
-              sum((s) => s.jumps),
-              'jump',
-            ) + ' of the encoder’s clock',
-          ],
-          [
-            'Lost frames',
-            plural(
-              sum((s) => s.lostFrames),
-              'frame',
-            ) + ' that renditions, targets or viewers over WebRTC were too slow for',
+            'Dropped frames',
+            `${total((s) => s.lostFrames, 'frame')}, for which renditions, targets or WebRTC viewers were too slow`,
           ],
         ]}
       />

@@ -46,7 +46,7 @@ export function Sessions({ stream }: { stream: Stream }) {
             <p>
               {record
                 ? 'Turn on Record with the button Edit: every broadcast then becomes an asset.'
-                : 'Each broadcast is a session: from the first frame of the encoder until it stays away.'}
+                : 'Each broadcast is a session: from the first frame of the encoder until it stays disconnected.'}
             </p>
           </Empty>
         }
@@ -124,9 +124,9 @@ const words: Partial<Record<WeirEvent['event'], string>> = {
   'recording.started': 'The recording started.',
   'recording.waiting': 'The session has ended; its recording is being made.',
   'recording.ready': 'The recording can be watched.',
-  'multistream.connected': 'A target gets the stream.',
+  'multistream.connected': 'A target receives the stream.',
   'multistream.error': 'A target can’t be reached.',
-  'multistream.disconnected': 'A target does not get the stream any more.',
+  'multistream.disconnected': 'A target no longer receives the stream.',
   'asset.created': 'A clip is being made.',
   'asset.updated': 'A clip has changed.',
   'asset.ready': 'A clip can be watched.',

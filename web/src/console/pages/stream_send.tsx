@@ -94,7 +94,7 @@ function Ffmpeg({ to, secret }: Line) {
     <>
       <Code label="A file" secret={secret} text={`ffmpeg -re -i film.mp4 ${encode} -f flv ${to}`} />
       <Code
-        label="A test picture"
+        label="A test pattern"
         secret={secret}
         text={`ffmpeg -re -f lavfi -i testsrc2=size=1280x720:rate=30 -f lavfi -i sine=frequency=440 \\\n  ${encode} -f flv ${to}`}
       />
@@ -107,7 +107,7 @@ function GStreamer({ to, secret }: Line) {
   ! x264enc tune=zerolatency bitrate=2500 key-int-max=60 ! h264parse ! mux. \\
   audiotestsrc is-live=true ! audioconvert ! avenc_aac ! aacparse ! mux. \\
   flvmux name=mux streamable=true ! rtmp2sink location=${to}`
-  return <Code label="A test picture" secret={secret} text={text} />
+  return <Code label="A test pattern" secret={secret} text={text} />
 }
 
 function Srt({ to, secret }: Line) {
@@ -116,8 +116,8 @@ function Srt({ to, secret }: Line) {
       <Code label="Address, for OBS and hardware encoders" secret={secret} text={to} />
       <Code label="ffmpeg" secret={secret} text={`ffmpeg -re -i film.mp4 ${encode} -f mpegts '${to}'`} />
       <p class="hint">
-        SRT sends lost packets again, so it is the better choice for bad lines. Set the key-frame interval of the
-        encoder to 2 seconds.
+        SRT retransmits lost packets, so it is the better choice for unstable networks. Set the key-frame interval of
+        the encoder to 2 seconds.
       </p>
     </>
   )

@@ -1,7 +1,7 @@
 // The multistream targets of a stream and how each of them does.
 import { useState } from 'preact/hooks'
 import { api, ask, type Schemas } from '../../lib/api'
-import { bitrate } from '../../lib/format'
+import { bitrate, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Action, Check, Dialog, Form, SelectField } from '../../ui/form'
 import { Card } from '../../ui/page'
@@ -57,7 +57,7 @@ export function Targets({ stream, reload }: { stream: Stream; reload: () => void
       <Show
         of={targets}
         empty={
-          <Empty title="The stream goes nowhere else">
+          <Empty title="The stream has no targets">
             <p>Add a target to show it on YouTube, Twitch or another server too.</p>
             {button}
           </Empty>
@@ -73,9 +73,9 @@ export function Targets({ stream, reload }: { stream: Stream; reload: () => void
             columns={[
               { label: 'Name', cell: (target) => target.name },
               {
-                label: 'Gets',
+                label: 'Receives',
                 cell: ({ reference }) =>
-                  reference && reference.profile + (reference.videoOnly ? ', without audio' : ''),
+                  reference && profileName(reference.profile) + (reference.videoOnly ? ', without audio' : ''),
               },
               {
                 label: 'State',
@@ -164,17 +164,17 @@ function AddTarget({ stream, close }: { stream: Stream; close: () => void }) {
         )}
         {id === isNew && <TargetFields of={target} onChange={setTarget} />}
         <SelectField
-          label="What it gets"
+          label="What it receives"
           value={profile}
           onValue={setProfile}
           options={[
             ['source', 'the source, as the encoder sends it'],
-            ...stream.profiles.map((p) => [p.name, `the rendition ${p.name}`] as const),
+            ...stream.profiles.map((p) => [p.name, `the rendition ${profileName(p.name)}`] as const),
           ]}
         />
         <Check
           label="Without audio"
-          hint="It gets silence in place of the sound."
+          hint="It receives silence instead of the audio."
           checked={videoOnly}
           onChecked={setVideoOnly}
         />

@@ -1,7 +1,7 @@
 // The player of a stream, clips of what it shows, how to send to it and where to watch it.
 import { useRef, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../../lib/api'
-import { embedCode } from '../../lib/code'
+import { embedCode } from '../../lib/embed'
 import { useLoad } from '../../lib/load'
 import { AsCode, Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
@@ -99,7 +99,7 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
 
 const lastSeconds = 30
 
-// local writes a time for an input of type datetime-local, and parses one.
+// asInput writes a time for an input of type datetime-local, ofInput reads one.
 const asInput = (ms: number) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 23)
 const ofInput = (text: string) => new Date(text).getTime()
 

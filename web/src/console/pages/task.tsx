@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact'
 import { api, ask, type Schemas } from '../../lib/api'
 import type { WeirEvent } from '../../lib/events'
-import { bitrate, bytes, duration, local } from '../../lib/format'
+import { bitrate, bytes, duration, local, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
@@ -10,7 +10,7 @@ import { Card, Facts, Page } from '../../ui/page'
 import { Show } from '../../ui/states'
 import { Table } from '../../ui/table'
 import { Moment } from '../../ui/values'
-import { TaskActions, TaskState, typeOf, unfinished, type Task } from './tasks'
+import { type Task, TaskActions, TaskState, typeOf, unfinished } from './task_parts'
 
 export default function TaskRoute({ id }: { id: string }) {
   return <TaskPage key={id} id={id} />
@@ -53,8 +53,8 @@ function TaskPage({ id }: { id: string }) {
                   of={[
                     ['Id', <Copyable text={t.id} />],
                     ['Type', t.type],
-                    ['Reads', t.inputAssetId && <a href={'assets/' + t.inputAssetId}>asset</a>],
-                    ['Makes', t.outputAssetId && <a href={'assets/' + t.outputAssetId}>asset</a>],
+                    ['Input', t.inputAssetId && <a href={'assets/' + t.inputAssetId}>asset</a>],
+                    ['Output', t.outputAssetId && <a href={'assets/' + t.outputAssetId}>asset</a>],
                     ['Retries', t.status.retries ? String(t.status.retries) : undefined],
                   ]}
                 />
@@ -142,8 +142,8 @@ function Transcoded({ of }: { of: NonNullable<Schemas['TaskOutput']['transcodeFi
       <Table
         items={of.renditions.map((r) => ({ ...r, id: r.name }))}
         columns={[
-          { label: 'Name', cell: (r) => r.name },
-          { label: 'Picture', cell: (r) => (r.width ? `${r.width} × ${r.height}` : 'audio') },
+          { label: 'Name', cell: (r) => profileName(r.name) },
+          { label: 'Resolution', cell: (r) => (r.width ? `${r.width} × ${r.height}` : 'audio only') },
           { label: 'Bitrate', cell: (r) => bitrate(r.bitrate) },
           { label: 'Codecs', cell: (r) => <code>{r.codec}</code> },
           { label: 'Size', cell: (r) => bytes(r.size) },

@@ -15,7 +15,7 @@ type Profile = Schemas['NewFileProfile']
 const formats = [
   ['hls', 'HLS', 'Playlists and segments: plays everywhere.'],
   ['mp4', 'MP4', 'One file for each rendition, to download.'],
-  ['fmp4', 'Fragmented MP4', 'One file for each track, with HLS and DASH manifests.'],
+  ['fmp4', 'Fragmented MP4', 'One file for each track, with HLS playlists and a DASH manifest.'],
 ] as const
 
 type Format = (typeof formats)[number][0]
@@ -248,12 +248,12 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
             hint="kbit/s. Empty: usual for the height."
           />
           <TextField
-            label="Frames a second"
+            label="Frame rate"
             type="number"
             min={0}
             value={row.fps}
             onValue={(fps) => change(i, { fps })}
-            hint="Empty: as the source."
+            hint="fps. Empty: as the source."
           />
           {rows.length > 1 && (
             <button

@@ -179,7 +179,7 @@ function Top({ range }: { range: string }) {
             columns={[
               { label: 'Video', cell: (row) => <Video playbackID={row.id} /> },
               { label: 'Views', number: true, cell: (row) => count(row.viewCount) },
-              { label: 'Watched', number: true, cell: (row) => minutes(row.playtimeMins) },
+              { label: 'Watch time', number: true, cell: (row) => minutes(row.playtimeMins) },
             ]}
           />
         )}
@@ -267,7 +267,7 @@ function Account({ range }: { range: string }) {
                 />
               ) : (
                 <p class="hint">
-                  The chart of the storage starts after two days with something stored. Choose a longer time to see
+                  The chart of the storage starts after two days with something stored. Choose a longer range to see
                   more.
                 </p>
               )}

@@ -167,7 +167,7 @@ function Test({ webhook, reload }: { webhook: Webhook; reload: () => void }) {
         />
       </Form>
       <div aria-live="polite" class="test-answer">
-        {busy && <Loading what="Waiting for the answer" />}
+        {busy && <Loading what="Waiting for the response" />}
         {answer && <DeliveryDetails of={answer} short />}
       </div>
     </Card>

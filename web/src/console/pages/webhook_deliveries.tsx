@@ -60,7 +60,7 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
             columns={[
               { label: 'Sent', cell: (d) => <Ago at={d.createdAt} /> },
               { label: 'Event', cell: (d) => d.event },
-              { label: 'Answer', cell: (d) => <Outcome of={d} /> },
+              { label: 'Response', cell: (d) => <Outcome of={d} /> },
               { label: 'Duration', cell: (d) => seconds(d.duration) },
             ]}
             actions={(d) => (
@@ -86,7 +86,9 @@ const seconds = (n: number) => (n < 1 ? `${Math.round(n * 1000)} ms` : `${n.toFi
 function Outcome({ of }: { of: Delivery }) {
   return (
     <>
-      <Badge tone={of.success ? 'good' : 'bad'}>{of.response.status ? String(of.response.status) : 'no answer'}</Badge>{' '}
+      <Badge tone={of.success ? 'good' : 'bad'}>
+        {of.response.status ? String(of.response.status) : 'no response'}
+      </Badge>{' '}
       {!of.success && <span class="hint">{of.response.statusText}</span>}
     </>
   )
@@ -154,7 +156,7 @@ export function DeliveryDetails({ of, short = false }: { of: Delivery; short?: b
         of={[
           ['Event', !short && of.event],
           [
-            'Answer',
+            'Response',
             of.response.status
               ? `${of.response.status} ${(of.response.statusText ?? '').replace(String(of.response.status), '').trim()}`
               : `none: ${of.response.statusText}`,
@@ -163,7 +165,7 @@ export function DeliveryDetails({ of, short = false }: { of: Delivery; short?: b
           ['Sent', !short && <Moment at={of.createdAt} />],
         ]}
       />
-      {(answer || !short) && <Code label="Answer" text={answer || '(nothing)'} />}
+      {(answer || !short) && <Code label="Response" text={answer || '(nothing)'} />}
       {!short && (
         <Code
           label="Request"

@@ -1,0 +1,1 @@
+function e(e,t){return`<iframe src="${e}"${t?` title="${t.replaceAll(`&`,`&amp;`).replaceAll(`"`,`&quot;`)}"`:``} width="640" height="360" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`}export{e as t};
