@@ -134,8 +134,11 @@ func TestDeleteUser(t *testing.T) {
 		late.Queue(now)
 		inTx(t, st, func(tx *Tx) error { return tx.CreateTask(ctx, &late) })
 		inTx(t, st, func(tx *Tx) error {
-			if task, ok, err := tx.AdmitTask(ctx, []weir.TaskType{task.Type}, 5); err != nil || ok {
-				t.Errorf("admitted %s, %v", task.ID, err)
+			if waiting, err := tx.WaitingAccounts(ctx, []weir.TaskType{task.Type}, 5); err != nil || len(waiting) > 0 {
+				t.Errorf("tasks of a deleted account can be admitted: %+v, %v", waiting, err)
+			}
+			if ok, err := tx.AdmitTask(ctx, WaitingAccount{UserID: ann.ID, TaskID: late.ID}); err != nil || ok {
+				t.Errorf("a task of a deleted account was admitted, %v", err)
 			}
 			return nil
 		})

@@ -74,8 +74,8 @@ func (q *queries) PieceResults(ctx context.Context, taskID string, names []strin
 	return results, nil
 }
 
-// CreatePieces writes the pieces of a task, whose source and plan must be known, and enqueues them.
-// A piece with a result is done already.
+// CreatePieces writes the pieces of a task, whose source and plan must be known. They wait until
+// EnqueuePiece. A piece with a result is done already.
 func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) error {
 	if _, err := tx.lockWork(ctx, taskID); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) e
 	return tx.ResumePieces(ctx, taskID)
 }
 
-// ResumePieces enqueues again the pieces that are not done and that no job is running: their jobs
+// ResumePieces makes the pieces wait again that are not done and that no job is running: their jobs
 // may be lost.
 func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 	w, err := tx.lockWork(ctx, taskID)
@@ -123,11 +123,9 @@ func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 		return err
 	}
 	if w.Pieces == 0 || w.Complete() || w.Stream && w.Done > 0 {
-		if err := tx.askPublish(ctx, taskID); err != nil {
-			return err
-		}
+		return tx.askPublish(ctx, taskID)
 	}
-	return tx.GivePieces(ctx)
+	return nil
 }
 
 // encodedShare selects the share of a task's pieces that is done.
@@ -189,10 +187,9 @@ func (tx *Tx) runPiece(ctx context.Context, job Job, p Piece) error {
 	return err
 }
 
-// FinishPiece marks a piece as done, and enqueues its publication and the pieces that can be done
-// next. next is the piece that continues it, which the job has from now on. Its name is "" if there is
-// none, or if the turn of the job is over.
-func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, turn Turn) (next Piece, err error) {
+// FinishPiece marks a piece as done, and enqueues its publication. If the job continues, next is the
+// piece that continues this one, which the job has from now on; its name is "" if there is none.
+func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, continues bool) (next Piece, err error) {
 	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
 		return next, err
 	}
@@ -204,13 +201,7 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 	if n == 0 {
 		return next, errLostJob
 	}
-	over := turn == TurnOver
-	if turn == TurnLong {
-		if over, err = tx.othersWait(ctx, p.TaskID); err != nil {
-			return next, err
-		}
-	}
-	if !over {
+	if continues {
 		var ok bool
 		next, ok, err = found(one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+` FROM piece WHERE task_id = $1 AND number = $2
 			AND number > 0 AND continues AND state = 'waiting'`, p.TaskID, p.Number+1))
@@ -231,28 +222,9 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 		return next, err
 	}
 	if w.Stream || w.Complete() {
-		if err := tx.askPublish(ctx, p.TaskID); err != nil {
-			return next, err
-		}
+		err = tx.askPublish(ctx, p.TaskID)
 	}
-	return next, tx.GivePieces(ctx)
-}
-
-// Turn says whether a job may continue with the next piece.
-type Turn int
-
-// The turns of a job.
-const (
-	TurnBegun Turn = iota // it may
-	TurnLong              // it may, unless a piece of another task waits for a slot
-	TurnOver              // it must not: its node stops
-)
-
-// othersWait reports whether a piece of another task waits for a slot.
-func (tx *Tx) othersWait(ctx context.Context, taskID string) (bool, error) {
-	n, err := one(ctx, tx.conn, scanInt, `SELECT count(*) FROM piece WHERE state = 'queued' AND task_id <> $1
-		AND (SELECT count(*) FROM piece WHERE state = 'running') + 1 >= (SELECT sum(slots) FROM node)`, taskID)
-	return n > 0, err
+	return next, err
 }
 
 // PieceProgress sets the progress of a running piece.
@@ -278,91 +250,77 @@ func (q *queries) EncodeSlots(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// GivePieces enqueues pieces that can be done next, until there are twice as many as there are
-// slots: enough that no slot is idle, and few enough that a new task does not wait for long.
-// Accounts with fewer pending pieces come first. Urgent pieces are always enqueued.
-func (tx *Tx) GivePieces(ctx context.Context) error {
+// SlotUse says how the encode slots of all nodes are used.
+type SlotUse struct {
+	Slots        int
+	Running      int // pieces that are encoded now
+	OthersQueued int // pieces of other tasks that wait for a slot
+}
+
+// SlotUse returns how the slots are used, for a task that uses one.
+func (q *queries) SlotUse(ctx context.Context, taskID string) (SlotUse, error) {
+	return one(ctx, q.conn, func(r rows) (u SlotUse, err error) { return u, r.Scan(&u.Slots, &u.Running, &u.OthersQueued) },
+		`SELECT (SELECT COALESCE(sum(slots), 0) FROM node), (SELECT count(*) FROM piece WHERE state = 'running'),
+			(SELECT count(*) FROM piece WHERE state = 'queued' AND task_id <> $1)`, taskID)
+}
+
+// EncodeQueue is the state of the queue of pieces.
+type EncodeQueue struct {
+	Slots   int            // of all nodes
+	Pending map[string]int // pieces that have a job, by account
+	Ready   []ReadyPiece   // pieces that could have one, oldest task first
+}
+
+// ReadyPiece is a piece whose predecessors are done.
+type ReadyPiece struct {
+	UserID, TaskID, Name string
+	Urgent               bool
+}
+
+// EncodeQueue returns the state of the queue, and locks it until the end of the transaction, so that
+// two nodes never enqueue pieces at once. Ready has all urgent pieces, and of the others at most
+// perSlot for each slot and account.
+func (tx *Tx) EncodeQueue(ctx context.Context, perSlot int) (q EncodeQueue, err error) {
 	if _, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'encode'"+tx.store.engine.forUpdate()); err != nil {
-		return err
+		return q, err
 	}
-	slots, err := tx.EncodeSlots(ctx)
+	if q.Slots, err = tx.EncodeSlots(ctx); err != nil {
+		return q, err
+	}
+	type pending struct {
+		user   string
+		pieces int
+	}
+	all, err := many(ctx, tx.conn, func(r rows) (p pending, err error) { return p, r.Scan(&p.user, &p.pieces) },
+		`SELECT t.user_id, count(*) FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
+			WHERE p.state IN ('queued', 'running') AND w.open AND NOT w.tied GROUP BY t.user_id`)
 	if err != nil {
-		return err
+		return q, err
 	}
-	limit := 2 * max(slots, 1)
-	pending, total := map[string]int{}, 0
-	_, err = many(ctx, tx.conn, func(r rows) (n int, err error) {
-		var user string
-		err = r.Scan(&user, &n)
-		pending[user], total = n, total+n
-		return n, err
-	}, `SELECT t.user_id, count(*) FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
-		WHERE p.state IN ('queued', 'running') AND w.open AND NOT w.tied GROUP BY t.user_id`)
-	if err != nil {
-		return err
+	q.Pending = make(map[string]int, len(all))
+	for _, p := range all {
+		q.Pending[p.user] = p.pieces
 	}
-	next, err := many(ctx, tx.conn, scanNextPiece, `SELECT user_id, task_id, name, urgent FROM (
+	q.Ready, err = many(ctx, tx.conn, func(r rows) (p ReadyPiece, err error) {
+		return p, r.Scan(&p.UserID, &p.TaskID, &p.Name, &p.Urgent)
+	}, `SELECT user_id, task_id, name, urgent FROM (
 			SELECT t.user_id, p.task_id, p.name, p.urgent, p.seq, w.started_at,
-				ROW_NUMBER() OVER (PARTITION BY t.user_id ORDER BY p.urgent DESC, w.started_at, p.task_id, p.seq) AS turn
+				ROW_NUMBER() OVER (PARTITION BY t.user_id, p.urgent ORDER BY w.started_at, p.task_id, p.seq) AS place
 			FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
 			WHERE p.state = 'waiting' AND w.open AND NOT w.tied AND `+pieceReady+`
-		) AS ready WHERE turn <= $1 OR urgent ORDER BY turn, started_at, task_id`, limit)
-	if err != nil {
-		return err
-	}
-	for _, p := range choosePieces(next, pending, limit-total) {
-		n, err := tx.conn.exec(ctx, "UPDATE piece SET state = 'queued' WHERE task_id = $1 AND name = $2 AND state = 'waiting'", p.taskID, p.name)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			continue
-		}
-		if err := tx.enqueue(ctx, []newJob{{kind: JobPiece, ref: p.taskID + "/" + p.name, urgent: p.urgent}}); err != nil {
-			return err
-		}
-	}
-	return nil
+		) AS ready WHERE place <= $1 OR urgent ORDER BY started_at, task_id, seq`, perSlot*max(q.Slots, 1))
+	return q, err
 }
 
 // pieceReady selects the pieces p of the work w whose predecessors are done.
 const pieceReady = `p.needs <= w.ahead AND (NOT p.continues OR EXISTS (
 	SELECT 1 FROM piece b WHERE b.task_id = p.task_id AND b.number = p.number - 1 AND b.state = 'done'))`
 
-// nextPiece is a piece that can be done.
-type nextPiece struct {
-	user, taskID, name string
-	urgent             bool
-}
-
-func scanNextPiece(r rows) (p nextPiece, err error) {
-	return p, r.Scan(&p.user, &p.taskID, &p.name, &p.urgent)
-}
-
-// choosePieces returns free pieces, and all that are urgent. Each time it picks the first piece of
-// the account with the fewest pending ones.
-func choosePieces(ready []nextPiece, pending map[string]int, free int) []nextPiece {
-	var chosen []nextPiece
-	byUser, users := map[string][]nextPiece{}, []string{}
-	for _, p := range ready {
-		if p.urgent {
-			chosen = append(chosen, p)
-			pending[p.user]++
-			free--
-			continue
-		}
-		if byUser[p.user] == nil {
-			users = append(users, p.user)
-		}
-		byUser[p.user] = append(byUser[p.user], p)
+// EnqueuePiece enqueues the job of a piece, unless it has one.
+func (tx *Tx) EnqueuePiece(ctx context.Context, p ReadyPiece) error {
+	n, err := tx.conn.exec(ctx, "UPDATE piece SET state = 'queued' WHERE task_id = $1 AND name = $2 AND state = 'waiting'", p.TaskID, p.Name)
+	if err != nil || n == 0 {
+		return err
 	}
-	for ; free > 0 && len(users) > 0; free-- {
-		least := slices.MinFunc(users, func(a, b string) int { return pending[a] - pending[b] })
-		chosen = append(chosen, byUser[least][0])
-		pending[least]++
-		if byUser[least] = byUser[least][1:]; len(byUser[least]) == 0 {
-			users = slices.DeleteFunc(users, func(u string) bool { return u == least })
-		}
-	}
-	return chosen
+	return tx.enqueue(ctx, []newJob{{kind: JobPiece, ref: p.TaskID + "/" + p.Name, urgent: p.Urgent}})
 }

@@ -38,9 +38,24 @@ func runningPieces(t *testing.T, st *Store, user string, streamed bool, pieces [
 		if _, err := tx.UpdateWork(t.Context(), task.ID, func(w *Work) { w.Plan, w.Stream = json.RawMessage(`{"a":1}`), streamed }); err != nil {
 			return err
 		}
-		return tx.CreatePieces(t.Context(), task.ID, pieces)
+		if err := tx.CreatePieces(t.Context(), task.ID, pieces); err != nil {
+			return err
+		}
+		return enqueueReady(t, tx)
 	})
 	return task
+}
+
+// enqueueReady enqueues all pieces that can be done. (Package work chooses among them.)
+func enqueueReady(t *testing.T, tx *Tx) error {
+	t.Helper()
+	q, err := tx.EncodeQueue(t.Context(), 1000)
+	for _, p := range q.Ready {
+		if err == nil {
+			err = tx.EnqueuePiece(t.Context(), p)
+		}
+	}
+	return err
 }
 
 func inTx(t *testing.T, st *Store, do func(*Tx) error) {
@@ -79,17 +94,18 @@ func takePiece(t *testing.T, st *Store, job Job) (p Piece, ok bool) {
 func donePiece(t *testing.T, st *Store, job heldJob, p Piece) {
 	t.Helper()
 	if err := st.JobTx(t.Context(), job.Job, func(tx *Tx) error {
-		_, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), TurnBegun)
-		return err
+		if _, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), true); err != nil {
+			return err
+		}
+		return enqueueReady(t, tx)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	job.end <- nil
 }
 
-// TestPieces follows a task from its first piece to its last: pieces are given out
-// in order, at most twice as many as can be done at once, each once, and what is
-// done is published by one job at a time.
+// TestPieces follows a task from its first piece to its last: pieces are enqueued in order, each
+// once, and what is done is published by one job at a time.
 func TestPieces(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
@@ -249,9 +265,9 @@ func TestPiecesAfterAFailure(t *testing.T) {
 		})
 		<-second.ctx.Done()
 		inTx(t, st, func(tx *Tx) error {
-			_, ok, err := tx.AdmitTask(ctx, []weir.TaskType{weir.TaskUpload}, 5)
-			if ok {
-				t.Error("admitted before its time")
+			waiting, err := tx.WaitingAccounts(ctx, []weir.TaskType{weir.TaskUpload}, 5)
+			if len(waiting) > 0 {
+				t.Error("it can be admitted before its time")
 			}
 			return err
 		})
@@ -265,7 +281,10 @@ func TestPiecesAfterAFailure(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return tx.ResumePieces(ctx, task.ID)
+			if err := tx.ResumePieces(ctx, task.ID); err != nil {
+				return err
+			}
+			return enqueueReady(t, tx)
 		})
 		for range 2 {
 			job := <-jobs
@@ -320,7 +339,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 			}
 		}
 		if err := dead.JobTx(ctx, job.Job, func(tx *Tx) error {
-			_, err := tx.FinishPiece(ctx, job.Job, p, nil, TurnBegun)
+			_, err := tx.FinishPiece(ctx, job.Job, p, nil, true)
 			return err
 		}); !errors.Is(err, errLostJob) {
 			t.Errorf("the dead node finished its piece: %v", err)
@@ -345,11 +364,13 @@ func runningEncodes(t *testing.T, st *Store, user string) weir.Task {
 	return runningPieces(t, st, user, false, pieces)
 }
 
-func finishChunk(t *testing.T, st *Store, job Job, p Piece, turn Turn) (next Piece) {
+func finishChunk(t *testing.T, st *Store, job Job, p Piece, continues bool) (next Piece) {
 	t.Helper()
 	if err := st.JobTx(t.Context(), job, func(tx *Tx) (err error) {
-		next, err = tx.FinishPiece(t.Context(), job, p, json.RawMessage(`{}`), turn)
-		return err
+		if next, err = tx.FinishPiece(t.Context(), job, p, json.RawMessage(`{}`), continues); err != nil {
+			return err
+		}
+		return enqueueReady(t, tx)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +395,7 @@ func TestContinuedPieces(t *testing.T) {
 		if !ok || p.Name != "chunk0" {
 			t.Fatalf("taken: %q, %v", p.Name, ok)
 		}
-		p = finishChunk(t, dead, job.Job, finishChunk(t, dead, job.Job, p, TurnBegun), TurnBegun)
+		p = finishChunk(t, dead, job.Job, finishChunk(t, dead, job.Job, p, true), true)
 		if got := states(t, dead, task.ID); p.Name != "chunk2" || got[:4] != "ddrw" {
 			t.Errorf("after two chunks: %q is next, states = %q", p.Name, got)
 		}
@@ -393,7 +414,7 @@ func TestContinuedPieces(t *testing.T) {
 			}
 			for p.Name != "" {
 				done[p.Name]++
-				p = finishChunk(t, next, again.Job, p, TurnBegun)
+				p = finishChunk(t, next, again.Job, p, true)
 			}
 			again.end <- nil
 		}
@@ -407,8 +428,9 @@ func TestContinuedPieces(t *testing.T) {
 	})
 }
 
-// TestTurns shows that a job that had its turn lets another task go first, and only then.
-func TestTurns(t *testing.T) {
+// TestNotContinued shows that another job goes on with an encode that a job has left, and what is
+// known before it decides.
+func TestNotContinued(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		jobs, _ := work(t, st, 1, JobPiece)
@@ -418,19 +440,30 @@ func TestTurns(t *testing.T) {
 		if !ok {
 			t.Fatal("not taken")
 		}
-		if p = finishChunk(t, st, job.Job, p, TurnLong); p.Name != "chunk1" {
-			t.Fatalf("the next piece is %q, and nobody else waits", p.Name)
+		if p = finishChunk(t, st, job.Job, p, true); p.Name != "chunk1" {
+			t.Fatalf("the next piece is %q", p.Name)
+		}
+		use := func(task weir.Task) SlotUse {
+			t.Helper()
+			use, err := st.SlotUse(t.Context(), task.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return use
+		}
+		if got := use(first); got != (SlotUse{Slots: 1, Running: 1}) {
+			t.Errorf("one task: %+v", got)
 		}
 		second := runningEncodes(t, st, "u2")
-		if p = finishChunk(t, st, job.Job, p, TurnBegun); p.Name != "chunk2" {
-			t.Fatalf("the next piece is %q, and it had no turn yet", p.Name)
+		if got := use(first); got != (SlotUse{Slots: 1, Running: 1, OthersQueued: 2}) {
+			t.Errorf("two tasks: %+v", got)
 		}
-		if p = finishChunk(t, st, job.Job, p, TurnLong); p.Name != "" {
-			t.Fatalf("the next piece is %q, and another task waits", p.Name)
+		if p = finishChunk(t, st, job.Job, p, false); p.Name != "" {
+			t.Fatalf("the next piece is %q of a job that does not continue", p.Name)
 		}
 		job.end <- nil
 		done := map[string]int{}
-		for done[first.ID] < 2 || done[second.ID] < 5 {
+		for done[first.ID] < 3 || done[second.ID] < 5 {
 			job := <-jobs
 			p, ok := takePiece(t, st, job.Job)
 			if !ok {
@@ -438,14 +471,7 @@ func TestTurns(t *testing.T) {
 			}
 			for p.Name != "" {
 				done[p.TaskID]++
-				turn := TurnBegun
-				if p.Name == "chunk1" {
-					turn = TurnOver
-				}
-				p = finishChunk(t, st, job.Job, p, turn)
-				if turn == TurnOver && p.Name != "" {
-					t.Errorf("the turn is over, and the next piece is %q", p.Name)
-				}
+				p = finishChunk(t, st, job.Job, p, p.Name != "chunk1")
 			}
 			job.end <- nil
 		}
@@ -455,59 +481,79 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-func TestChoosePieces(t *testing.T) {
-	ready := func(users string) (all []nextPiece) {
-		for i, u := range users {
-			urgent := u >= 'A' && u <= 'Z'
-			all = append(all, nextPiece{user: strings.ToLower(string(u)), name: fmt.Sprint(i), urgent: urgent})
-		}
-		return all
-	}
-	for _, tt := range []struct {
-		ready   string
-		pending map[string]int
-		free    int
-		want    string
-	}{
-		{"aaaabb", nil, 4, "abab"},
-		{"aaaabb", map[string]int{"a": 3}, 3, "bba"},
-		{"aaaa", map[string]int{"b": 9}, 2, "aa"},
-		{"aaBa", nil, 0, "b"},
-		{"aaBa", nil, 2, "ba"},
-		{"", nil, 5, ""},
-	} {
-		if tt.pending == nil {
-			tt.pending = map[string]int{}
-		}
-		got := ""
-		for _, p := range choosePieces(ready(tt.ready), tt.pending, tt.free) {
-			got += p.user
-		}
-		if got != tt.want {
-			t.Errorf("of %q with %v pending and %d free: %q, want %q", tt.ready, tt.pending, tt.free, got, tt.want)
-		}
-	}
-}
-
-// TestGivePieces shows that a thousand pieces of one account do not keep another's waiting.
-func TestGivePieces(t *testing.T) {
+// TestEncodeQueue shows what the queue tells: all that is urgent, and of each account the oldest of
+// the rest.
+func TestEncodeQueue(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
-		for range 10 {
-			runningTask(t, st, "u1", 1, false)
+		ctx := t.Context()
+		run(t, st)
+		work(t, st, 2, JobPiece) // 2 slots
+		for i, user := range []string{"u1", "u1", "u2"} {
+			_, task := newImport(t, weir.NewAsset{Name: "a", URL: "https://example.com/a.mp4"})
+			task.ID, task.UserID, task.Status.Phase = fmt.Sprint("task", i), user, weir.TaskRunning
+			createTask(t, st, &task)
+			inTx(t, st, func(tx *Tx) error {
+				if _, err := tx.StartWork(ctx, task.ID); err != nil {
+					return err
+				}
+				return tx.CreatePieces(ctx, task.ID, []Piece{
+					{Name: "chunk0", Urgent: true},
+					{Name: "chunk1", Number: 1, Continues: true},
+					{Name: "chunk2", Number: 2, Needs: 1},
+					{Name: "audio0", Number: -1},
+					{Name: "audio1", Number: -1},
+					{Name: "audio2", Number: -1},
+				})
+			})
 		}
-		late := runningTask(t, st, "u2", 4, false)
-		count := func(user string) int64 {
-			n, err := one(t.Context(), st.conn, scanInt, `SELECT count(*) FROM piece p JOIN task t ON t.id = p.task_id WHERE p.state = 'queued' AND t.user_id = $1`, user)
-			if err != nil {
-				t.Fatal(err)
+		if _, err := st.conn.exec(ctx, "UPDATE task_work SET started_at = 7"); err != nil { // all at once: the ids decide
+			t.Fatal(err)
+		}
+		var got EncodeQueue
+		look := func(perSlot int) {
+			t.Helper()
+			inTx(t, st, func(tx *Tx) (err error) {
+				got, err = tx.EncodeQueue(ctx, perSlot)
+				return err
+			})
+		}
+		for got.Slots != 2 { // until they are announced
+			look(2)
+		}
+		want := EncodeQueue{Slots: 2, Pending: map[string]int{}, Ready: []ReadyPiece{
+			{"u1", "task0", "chunk0", true},
+			{"u1", "task0", "audio0", false},
+			{"u1", "task0", "audio1", false},
+			{"u1", "task0", "audio2", false},
+			{"u1", "task1", "chunk0", true},
+			{"u1", "task1", "audio0", false},
+			{"u2", "task2", "chunk0", true},
+			{"u2", "task2", "audio0", false},
+			{"u2", "task2", "audio1", false},
+			{"u2", "task2", "audio2", false},
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the queue differs (-want +got):\n%s", diff)
+		}
+
+		// What has a job is pending, and a piece gets only one.
+		inTx(t, st, func(tx *Tx) error {
+			for range 2 {
+				if err := tx.EnqueuePiece(ctx, want.Ready[1]); err != nil {
+					return err
+				}
 			}
-			return n
+			return nil
+		})
+		look(1)
+		if diff := cmp.Diff(map[string]int{"u1": 1}, got.Pending); diff != "" {
+			t.Errorf("pending pieces differ (-want +got):\n%s", diff)
 		}
-		if got := states(t, st, late.ID); got[0] != 'q' {
-			t.Errorf("pieces of the newcomer = %q, want its first to be given out", got)
+		if n, err := one(ctx, st.conn, scanInt, "SELECT count(*) FROM river_job WHERE kind = 'chunk'"); err != nil || n != 1 {
+			t.Errorf("%d jobs, %v", n, err)
 		}
-		if a, b := count("u1"), count("u2"); a < 10 || b < 1 {
-			t.Errorf("given out: %d and %d", a, b)
+		if len(got.Ready) != 3+2*2 {
+			t.Errorf("ready: %+v, want what is urgent and two of each account", got.Ready)
 		}
 	})
 }

@@ -83,8 +83,9 @@ func (q *queries) emails(ctx context.Context, ids []string) (map[string]string, 
 }
 
 // QueuedTasks returns a page of the tasks that run, and then of those that wait, in the order in
-// which they will get their turn: accounts take turns, as AdmitTask has it. It uses of the query
-// UserID, Cursor, Limit and Count. A cursor is a place in the queue, which moves.
+// which package work will admit them: accounts take turns. (A test of work compares the two; the
+// order is in SQL because a page may be far down the queue.) It uses of the query UserID, Cursor,
+// Limit and Count. A cursor is a place in the queue, which moves.
 func (q *queries) QueuedTasks(ctx context.Context, query Query) (Page[weir.QueuedTask], error) {
 	b := &builder{seal: q.seal}
 	offset, err := b.after(ordering{}, query.Cursor)

@@ -157,42 +157,50 @@ func (q *queries) RunningTasks(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// AdmitTask enqueues the job of the next waiting task of the given types and returns the task; ok
-// is false when there is none. Accounts take turns, so that many tasks of one account do not delay
-// those of another, and no account has more than maxRunning tasks at once.
-func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning int) (task weir.Task, ok bool, err error) {
-	if len(types) == 0 {
-		return task, false, nil
-	}
+// WaitingAccount is an account with tasks that can be admitted.
+type WaitingAccount struct {
+	UserID       string
+	TaskID       string // the oldest of these tasks
+	Running      int    // tasks of the account that were admitted and have not ended
+	LastAdmitted int64  // increases with each admission; 0 = never
+}
+
+// WaitingAccounts returns the accounts with tasks of the given types that can be admitted, those
+// with the fewest running tasks first, and of those the ones that were admitted least recently.
+func (q *queries) WaitingAccounts(ctx context.Context, types []weir.TaskType, limit int) ([]WaitingAccount, error) {
 	names := make([]string, len(types))
 	for i, t := range types {
 		names[i] = string(t)
 	}
-	b, now := &builder{}, time.Now().UnixMilli()
-	user, ok, err := found(one(ctx, tx.conn, scanText, `SELECT a.id FROM account a
-		WHERE NOT a.deleted AND EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.due_at <= `+b.bind("%s", now)+` AND t.type IN (`+b.list(names)+`))
-		AND (SELECT count(*) FROM task r WHERE r.user_id = a.id AND r.admitted AND r.phase IN ('waiting', 'running')) < `+b.bind("%s", maxRunning)+`
-		ORDER BY a.last_admitted_at, a.id LIMIT 1`+tx.store.engine.forUpdate(), b.args...))
-	if err != nil || !ok {
-		return task, false, err
+	b := &builder{}
+	// MATERIALIZED keeps both engines from searching the oldest task twice.
+	return many(ctx, q.conn, func(r rows) (a WaitingAccount, err error) {
+		return a, r.Scan(&a.UserID, &a.TaskID, &a.Running, &a.LastAdmitted)
+	}, `WITH oldest AS MATERIALIZED (
+			SELECT a.id AS user_id, a.last_admitted_at, (SELECT t.id FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted
+				AND t.due_at <= `+b.bind("%s", time.Now().UnixMilli())+` AND t.type IN (`+b.list(names)+`) ORDER BY t.scheduled_at, t.id LIMIT 1) AS task_id
+			FROM account a WHERE NOT a.deleted
+		)
+		SELECT user_id, task_id, (SELECT count(*) FROM task r WHERE r.user_id = o.user_id AND r.admitted AND r.phase IN ('waiting', 'running')) AS running, last_admitted_at
+		FROM oldest o WHERE task_id IS NOT NULL ORDER BY running, last_admitted_at, user_id LIMIT `+b.bind("%s", limit), b.args...)
+}
+
+// AdmitTask enqueues the job of the account's oldest waiting task. ok is false if a is out of date:
+// another node has admitted a task of the account since, or the task does not wait any more.
+func (tx *Tx) AdmitTask(ctx context.Context, a WaitingAccount) (ok bool, err error) {
+	var last, newest int64
+	_, ok, err = found(one(ctx, tx.conn, func(r rows) (_ struct{}, err error) { return struct{}{}, r.Scan(&last, &newest) },
+		"SELECT last_admitted_at, (SELECT max(last_admitted_at) FROM account) FROM account WHERE id = $1 AND NOT deleted"+tx.store.engine.forUpdate(), a.UserID))
+	if err != nil || !ok || last != a.LastAdmitted {
+		return false, err
 	}
-	b = &builder{}
-	next, err := tasks.where(ctx, &tx.queries, "user_id = "+b.bind("%s", user)+" AND phase = 'waiting' AND NOT admitted AND due_at <= "+b.bind("%s", now)+" AND type IN ("+b.list(names)+
-		") ORDER BY scheduled_at, id LIMIT 1", b.args...)
-	if err != nil || len(next) == 0 {
-		return task, false, err
+	n, err := tx.conn.exec(ctx, "UPDATE task SET admitted = $2 WHERE id = $1 AND phase = 'waiting' AND NOT admitted", a.TaskID, true)
+	if err != nil || n == 0 {
+		return false, err
 	}
-	task = next[0]
-	// The next account must get its turn even if two admissions happen in one millisecond.
-	turn, err := one(ctx, tx.conn, scanInt, "SELECT max(last_admitted_at) FROM account")
-	if err != nil {
-		return task, false, err
+	// The order of admissions must be clear even if two happen in one millisecond.
+	if _, err := tx.conn.exec(ctx, "UPDATE account SET last_admitted_at = $2 WHERE id = $1", a.UserID, max(newest+1, time.Now().UnixMilli())); err != nil {
+		return false, err
 	}
-	if _, err := tx.conn.exec(ctx, "UPDATE account SET last_admitted_at = $1 WHERE id = $2", max(turn+1, time.Now().UnixMilli()), user); err != nil {
-		return task, false, err
-	}
-	if _, err := tx.conn.exec(ctx, "UPDATE task SET admitted = $1 WHERE id = $2", true, task.ID); err != nil {
-		return task, false, err
-	}
-	return task, true, tx.Enqueue(ctx, JobTask, task.ID)
+	return true, tx.Enqueue(ctx, JobTask, a.TaskID)
 }

@@ -42,7 +42,7 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	if err != nil {
 		return err
 	}
-	_, err = w.finishPiece(ctx, job, p, result, store.TurnBegun)
+	_, err = w.finishPiece(ctx, job, p, result, 0)
 	return err
 }
 
@@ -51,16 +51,22 @@ func (w *Work) notePiece(p store.Piece, share float64) {
 	w.progress.note(p.TaskID, func(t *taskProgress) { t.step, t.fetched, t.prepared, t.pieces[p.Name] = stepEncoding, 1, 1, share })
 }
 
-// finishPiece stores the result of a piece. next is the piece that the job continues with; see
-// store.Tx.FinishPiece.
-func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, result any, turn store.Turn) (next store.Piece, err error) {
+// finishPiece stores the result of a piece of a job that has encoded for so long. next is the piece
+// that the job continues with; see store.Tx.FinishPiece.
+func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, result any, encoded time.Duration) (next store.Piece, err error) {
 	text, err := json.Marshal(result)
 	if err != nil {
 		return next, err
 	}
-	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
-		next, err = tx.FinishPiece(ctx, job, p, text, turn)
-		return err
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
+		continues, err := w.continues(ctx, tx, p.TaskID, encoded)
+		if err != nil {
+			return err
+		}
+		if next, err = tx.FinishPiece(ctx, job, p, text, continues); err != nil {
+			return err
+		}
+		return w.enqueuePieces(ctx, tx)
 	}); err != nil {
 		return next, err
 	}
@@ -68,10 +74,6 @@ func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, re
 	w.notePiece(p, 1)
 	return next, nil
 }
-
-// encodeTurn is how long an encode runs before it lets other tasks go first. To stop and to continue
-// later takes two seconds of CPU time, mostly for frames that were on their way.
-const encodeTurn = 30 * time.Second
 
 // errTurn ends an encode that is to be continued later.
 var errTurn = errors.New("its turn is over")
@@ -87,14 +89,7 @@ func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p st
 		if current.Number != r.Chunk {
 			return fmt.Errorf("chunk %d of task %s is done, and the job has piece %q", r.Chunk, p.TaskID, current.Name)
 		}
-		turn := store.TurnBegun
-		switch {
-		case w.stopping.Load():
-			turn = store.TurnOver
-		case time.Since(begun) > encodeTurn:
-			turn = store.TurnLong
-		}
-		current, err = w.finishPiece(ctx, job, current, r, turn)
+		current, err = w.finishPiece(ctx, job, current, r, time.Since(begun))
 		if next := r.Chunk + 1; err == nil && current.Name == "" && next < len(plan.Chunks) && plan.Chunks[next].Continues {
 			err = errTurn
 		}

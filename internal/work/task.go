@@ -68,7 +68,10 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 			state, err = tx.RestartWork(ctx, state.TaskID)
 			return err
 		}
-		return tx.ResumePieces(ctx, state.TaskID)
+		if err := tx.ResumePieces(ctx, state.TaskID); err != nil {
+			return err
+		}
+		return w.enqueuePieces(ctx, tx)
 	})
 	if err != nil || !usable || !state.Tied {
 		return state, err
@@ -235,7 +238,10 @@ func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan 
 		}); err != nil {
 			return err
 		}
-		return tx.CreatePieces(ctx, t.ID, pieces)
+		if err := tx.CreatePieces(ctx, t.ID, pieces); err != nil {
+			return err
+		}
+		return w.enqueuePieces(ctx, tx)
 	})
 	return state, err
 }

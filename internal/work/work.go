@@ -1,7 +1,7 @@
 // Package work does the tasks.
 //
-// A task waits in the store until [Work.Run] admits it, account by account. Then it is done by
-// jobs, one file for each kind:
+// A task waits in the store until [Work.Run] admits it. Accounts take turns; admit.go has the rules
+// for tasks and for encode slots. Then the task is done by jobs, one file for each kind:
 //
 //	task.go     starts a task: fetches and splits the source, plans, creates pieces
 //	chunk.go    does a piece: a chunk of the video, an audio track, the thumbnails
@@ -139,64 +139,6 @@ func (w *Work) Run(ctx context.Context) error {
 	// Imports and publications mostly wait, so there are slots for all that can be admitted.
 	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16}
 	return w.Store.Work(ctx, slots, w.Drain, handlers)
-}
-
-// The types of tasks that are done here.
-var taskTypes = []weir.TaskType{weir.TaskUpload, weir.TaskTranscode, weir.TaskExport}
-
-// maxRunning returns the number of running tasks from which on each account may start only one:
-// enough to keep all slots busy while other tasks fetch and publish.
-func maxRunning(slots int) int { return 4*slots + 4 }
-
-// admitEvery is the interval of checks for waiting tasks, beside the signals of the store.
-const admitEvery = time.Second
-
-func (w *Work) admit(ctx context.Context) {
-	changed, stop := w.Store.Watch(store.TopicTask)
-	defer stop()
-	tick := time.NewTicker(admitEvery)
-	defer tick.Stop()
-	for {
-		if err := w.admitAll(ctx); err != nil && ctx.Err() == nil {
-			w.Log.WarnContext(ctx, "tasks could not be admitted", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		case <-tick.C:
-		}
-	}
-}
-
-// admitAll admits tasks up to the limits, and creates jobs for pieces.
-func (w *Work) admitAll(ctx context.Context) error {
-	for {
-		var task weir.Task
-		var ok bool
-		err := w.Store.Tx(ctx, func(tx *store.Tx) error {
-			running, err := tx.RunningTasks(ctx)
-			if err != nil {
-				return err
-			}
-			slots, err := tx.EncodeSlots(ctx)
-			if err != nil {
-				return err
-			}
-			limit := w.MaxRunning
-			if running >= maxRunning(max(slots, w.Slots)) {
-				limit = 1
-			}
-			if task, ok, err = tx.AdmitTask(ctx, taskTypes, limit); err != nil || ok {
-				return err
-			}
-			return tx.GivePieces(ctx)
-		})
-		if err != nil || !ok {
-			return err
-		}
-		w.Log.DebugContext(ctx, "task admitted", "task", task.ID, "type", task.Type)
-	}
 }
 
 // local counts the jobs of tasks on this node, so that their files are not deleted.
