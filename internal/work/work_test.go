@@ -341,7 +341,7 @@ func TestTranscode(t *testing.T) {
 		t.Errorf("events = %v", names)
 	}
 	eventually(t, "empty storage", func() bool { return empty(filepath.Join(n.Dir, "../media/work")) })
-	if err := n.tidyFolders(t.Context()); err != nil {
+	if err := n.deleteEndedFolders(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "empty folder", func() bool { return empty(n.Dir) })
