@@ -78,7 +78,7 @@ func TestNodeSuspended(t *testing.T) {
 	to.until(t, "the other node takes over", one)
 	signal(t, a, syscall.SIGCONT)
 	harness.Eventually(t, func() error {
-		if !strings.Contains(a.Log.String(), letGo) {
+		if !strings.Contains(a.Log.String(), interrupted) {
 			return fmt.Errorf("the node that was stopped does not say what became of its delivery:\n%s", a.Log)
 		}
 		return nil
@@ -94,8 +94,8 @@ func TestNodeSuspended(t *testing.T) {
 	a.Must("PATCH", "/api/asset/"+asset, map[string]any{"name": "second"}, nil)
 	to.until(t, "the next event arrives", func(arrivals []arrival, _ int) bool { return arrivals[len(arrivals)-1].name == "second" })
 	// On a machine so busy that the other node could not say for a while that it is alive,
-	// it let go of the delivery too and made it once more.
-	again := strings.Count(b.Log.String(), letGo)
+	// it interrupted the delivery too, which was sent once more.
+	again := strings.Count(b.Log.String(), interrupted)
 	if n := len(to.all()) - 1; n != 2+again {
 		t.Errorf("the event arrived %d times, want once from each node and %d times more", n, again)
 	}
@@ -103,7 +103,7 @@ func TestNodeSuspended(t *testing.T) {
 	b.Stop()
 }
 
-const letGo = "delivery was let go"
+const interrupted = "delivery interrupted"
 
 // stopped reports whether a process that was told to stop stands still. On a busy machine
 // its threads go on until one of them gets to see the signal.

@@ -177,7 +177,7 @@ func (s *Store) ForgetUser(ctx context.Context, id string) error {
 		for {
 			n, err := s.conn.exec(ctx, sql, id)
 			if err != nil {
-				return fmt.Errorf("%s: %w", r.table, err)
+				return fmt.Errorf("delete rows of %s: %w", r.table, err)
 			}
 			if n == 0 {
 				break

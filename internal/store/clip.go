@@ -53,9 +53,9 @@ func (q *queries) NodeOfSession(ctx context.Context, sessionID string) (string, 
 	return node, err
 }
 
-// reviveClips lets other nodes run the jobs of clips that wait for a node that is gone. The one that
+// requeueClips enqueues the jobs of clips that wait for a dead node for all nodes. The one that
 // takes such a job looks for the session, or for its recording.
-func (tx *Tx) reviveClips(ctx context.Context) error {
+func (tx *Tx) requeueClips(ctx context.Context) error {
 	refs, err := many(ctx, tx.conn, scanText, `UPDATE river_job SET state = 'cancelled', finalized_at = CURRENT_TIMESTAMP
 		WHERE kind = $1 AND state IN ('available', 'scheduled', 'retryable')
 			AND NOT EXISTS (SELECT 1 FROM node WHERE $2 || node.id = river_job.queue)

@@ -180,7 +180,7 @@ func TestStalledClip(t *testing.T) {
 		if ids := stalled(); len(ids) != 1 || ids[0] != task.ID {
 			t.Errorf("stalled: %v, want the clip", ids)
 		}
-		inTx(t, st, func(tx *Tx) error { return tx.ReviveTask(t.Context(), task.ID) })
+		inTx(t, st, func(tx *Tx) error { return tx.RestartTask(t.Context(), task.ID) })
 		if n := queued(t, st, queueClip, "available"); n != 1 {
 			t.Errorf("%d jobs of the clip", n)
 		}

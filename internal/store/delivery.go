@@ -134,7 +134,7 @@ type Settled struct {
 }
 
 // ErrLostLine says that another node has the line by now.
-var ErrLostLine = errors.New("the deliveries belong to another node by now")
+var ErrLostLine = errors.New("the claim of these deliveries is no longer valid")
 
 // SettleLine writes the result of an attempt and leaves the line. Without an attempt it only leaves
 // the line, and drops the deliveries of a webhook that was deleted.
@@ -255,7 +255,7 @@ func (tx *Tx) voidClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	tx.store.log.WarnContext(ctx, "deliveries of a node that is gone are available again", "deliveries", len(void))
+	tx.store.log.WarnContext(ctx, "claims of a dead node released: its deliveries can be sent by others", "deliveries", len(void))
 	return nil
 }
 

@@ -513,7 +513,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("after a success: %+v", s)
 		}
 		text := log.String()
-		if n := strings.Count(text, "webhook is paused"); n != 2 || strings.Count(text, "webhook is resumed") != 2 {
+		if n := strings.Count(text, "webhook paused"); n != 2 || strings.Count(text, "webhook resumed") != 2 {
 			t.Errorf("log: %s", text)
 		}
 		if strings.Contains(text, "planted") || strings.Count(text, hook.ID) != 4 {

@@ -17,7 +17,7 @@ func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 	}
 	seq, err := tx.bump(ctx, TopicEvent)
 	if err != nil {
-		return fmt.Errorf("number event: %w", err)
+		return fmt.Errorf("assign a number to the event: %w", err)
 	}
 	if _, err := tx.conn.exec(ctx, `INSERT INTO event (seq, id, user_id, project_id, created_at, name, resource, stream_id, doc)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,

@@ -149,7 +149,7 @@ func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 }
 
 // errLostJob says that another node has the job by now.
-var errLostJob = errors.New("the job belongs to another attempt by now")
+var errLostJob = errors.New("this node no longer owns the job")
 
 // jobsOfNode is how many jobs of its own queue a node runs at once: they move files, and more at
 // once would not be faster.
@@ -175,7 +175,7 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 	for _, kind := range kinds {
 		k, ok := jobKinds[kind]
 		if !ok {
-			return fmt.Errorf("no such kind of job: %q", kind)
+			return fmt.Errorf("unknown kind of job: %q", kind)
 		}
 		name := k.queue
 		if k.ofNode() {
@@ -206,20 +206,20 @@ func (s *Store) runJob(ctx context.Context, job Job, handle Handler) error {
 		return err
 	}
 	err := handle(ctx, job)
-	if errors.Is(context.Cause(ctx), errUnwanted) {
+	if errors.Is(context.Cause(ctx), errJobCancelled) {
 		return nil // not to be retried, even if a new job of the same ref is enqueued
 	}
 	if errors.Is(err, errLostJob) {
 		// If another node has taken it, it is another job by now, and snoozing does nothing. If no
 		// node has, it continues here.
-		s.log.WarnContext(ctx, "job was let go", "kind", job.Kind, "job", job.ID)
+		s.log.WarnContext(ctx, "job stopped: this node no longer owns it", "kind", job.Kind, "job", job.ID)
 		return river.JobSnooze(time.Second)
 	}
 	if _, later := errors.AsType[*river.JobSnoozeError](err); later {
 		return err
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "job failed, it will be tried again", "kind", job.Kind, "job", job.ID, "attempt", job.Attempt, "err", err)
+		s.log.WarnContext(ctx, "job failed and will be retried", "kind", job.Kind, "job", job.ID, "attempt", job.Attempt, "err", err)
 		return storedError(err)
 	}
 	return nil
@@ -235,7 +235,7 @@ func storedError(err error) error {
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
 		return errors.New(e.Messages[0])
 	}
-	return errors.New("internal error, see the log of the node")
+	return errors.New("internal error; the log of the node has the cause")
 }
 
 // running are the jobs that this process runs.
@@ -249,8 +249,8 @@ type runningJob struct {
 	cancel context.CancelCauseFunc
 }
 
-// errUnwanted is the cause that cancels the context of a cancelled job.
-var errUnwanted = errors.New("the job is not wanted any more")
+// errJobCancelled is the cause that cancels the context of a cancelled job.
+var errJobCancelled = errors.New("the job was cancelled")
 
 func (r *running) start(ctx context.Context, job Job) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -303,7 +303,7 @@ func (s *Store) cancelFlagged(ctx context.Context) error {
 			return err
 		}
 		if flagged {
-			s.jobs.cancel(ref, errUnwanted)
+			s.jobs.cancel(ref, errJobCancelled)
 		}
 	}
 	return nil
@@ -443,7 +443,7 @@ func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river
 		if err = client.Start(context.WithoutCancel(ctx)); err == nil {
 			return client, nil
 		}
-		c.log.WarnContext(ctx, "jobs can't be taken; it is tried again", "err", err)
+		c.log.WarnContext(ctx, "job workers could not start; retrying", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil, nil

@@ -181,7 +181,7 @@ func TestFailedJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(kept, "planted") || !strings.Contains(kept, "see the log of the node") {
+		if strings.Contains(kept, "planted") || !strings.Contains(kept, "the log of the node has the cause") {
 			t.Errorf("River keeps %s", kept)
 		}
 		job.end <- nil
@@ -193,8 +193,8 @@ func TestStoredError(t *testing.T) {
 		err  error
 		want string
 	}{
-		{errors.New("planted"), "internal error, see the log of the node"},
-		{weir.Wrap(weir.Internal, errors.New("planted"), "planted"), "internal error, see the log of the node"},
+		{errors.New("planted"), "internal error; the log of the node has the cause"},
+		{weir.Wrap(weir.Internal, errors.New("planted"), "planted"), "internal error; the log of the node has the cause"},
 		{weir.Wrap(weir.Upstream, errors.New("planted"), "the store does not answer"), "the store does not answer"},
 	} {
 		if got := storedError(tt.err).Error(); got != tt.want {
@@ -256,7 +256,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 func TestWorkNeedsKnownKinds(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		err := st.Work(t.Context(), Slots{}, 0, map[string]Handler{"knit": nil})
-		if err == nil || err.Error() != `no such kind of job: "knit"` {
+		if err == nil || err.Error() != `unknown kind of job: "knit"` {
 			t.Errorf("Work = %v", err)
 		}
 		// A node that does no work waits for its end.

@@ -35,7 +35,7 @@ type Lost struct {
 }
 
 // ErrLostStream says that another node or another session has the stream by now, or none.
-var ErrLostStream = errors.New("the stream belongs to another owner by now, or its session is closed")
+var ErrLostStream = errors.New("another publisher has taken over the stream, or its session is closed")
 
 const airColumns = `stream_id, session_id, node, epoch, connected, timeout_ms, seen_at, expires_at, closes_at, ending,
 	sequence, discontinuities, next_sequence, next_discontinuities, final, pushes`
@@ -302,7 +302,7 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 		b.air.Renew(now)
 		b.follow(beat)
 		if err := tx.saveBroadcast(ctx, b); err != nil {
-			return nil, fmt.Errorf("stream %s: %w", beat.StreamID, err)
+			return nil, fmt.Errorf("renew stream %s: %w", beat.StreamID, err)
 		}
 		if err := health.add(beat.StreamID, beat.Samples); err != nil {
 			return nil, err
@@ -387,8 +387,8 @@ func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) 
 	return open, nil
 }
 
-// end asks the node that carries a stream to end its session, if one is open.
-func (tx *Tx) end(ctx context.Context, streamID string, why weir.Ending) error {
+// endSession asks the node that carries a stream to end its session, if one is open.
+func (tx *Tx) endSession(ctx context.Context, streamID string, why weir.Ending) error {
 	n, err := tx.conn.exec(ctx, "UPDATE live SET ending = $2 WHERE stream_id = $1 AND session_id <> '' AND ending = ''", streamID, string(why))
 	if n > 0 {
 		tx.bumpLater(TopicLive)
@@ -418,7 +418,7 @@ func (s *Store) endLapsed(ctx context.Context) error {
 	for _, id := range ids {
 		err := s.Tx(ctx, func(tx *Tx) error { return tx.endLapsed(ctx, id, now) })
 		if err != nil {
-			failed = append(failed, fmt.Errorf("stream %s: %w", id, err))
+			failed = append(failed, fmt.Errorf("end stream %s: %w", id, err))
 		}
 	}
 	return errors.Join(failed...)
@@ -444,6 +444,6 @@ func (tx *Tx) endLapsed(ctx context.Context, streamID string, now time.Time) err
 			return err
 		}
 	}
-	tx.store.log.WarnContext(ctx, "a stream was left by its node", "stream", streamID, "session", b.session.ID, "node", b.air.Node)
+	tx.store.log.WarnContext(ctx, "stream ended: its node no longer reports it", "stream", streamID, "session", b.session.ID, "node", b.air.Node)
 	return tx.saveAndEmit(ctx, &b, events)
 }

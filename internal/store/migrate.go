@@ -15,7 +15,7 @@ import (
 var schema embed.FS
 
 // errDuplicate is the error of both engines for a second row with the same key.
-var errDuplicate = errors.New("exists already")
+var errDuplicate = errors.New("the row already exists")
 
 // migrate migrates our own tables. River has its own migrations, which run before, because ours may
 // change jobs.

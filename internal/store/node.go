@@ -89,7 +89,7 @@ func (s *Store) saveNode(ctx context.Context, c conn, now time.Time, also string
 func (s *Store) announceSlots(ctx context.Context, slots int) {
 	s.node.slots.Store(int64(slots))
 	if _, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "slots were not announced", "err", err)
+		s.log.WarnContext(ctx, "encode slots of this node could not be written; the next heartbeat writes them", "err", err)
 	}
 }
 
@@ -116,9 +116,9 @@ func (s *Store) unregister(ctx context.Context) error {
 	return err
 }
 
-// letGo stops the jobs of this node if it could not send heartbeats for too long: another node may
-// have them by now. It uses no database, because the database may be the reason.
-func (s *Store) letGo(context.Context) error {
+// stopLostJobs stops the jobs of this node if it could not send heartbeats for too long: another
+// node may have them by now. It uses no database, because the database may be the reason.
+func (s *Store) stopLostJobs(context.Context) error {
 	if s.node.id != "" && s.node.lost() {
 		s.jobs.cancel("", errLostJob)
 	}
@@ -164,10 +164,10 @@ func (s *Store) heartbeat(ctx context.Context) error {
 				return err
 			}
 			if n > 0 {
-				s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
+				s.log.WarnContext(ctx, "jobs of a dead node queued again", "node", id, "jobs", n)
 			}
 		}
-		if err := tx.reviveClips(ctx); err != nil {
+		if err := tx.requeueClips(ctx); err != nil {
 			return err
 		}
 		return tx.voidClaims(ctx)

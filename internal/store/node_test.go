@@ -115,7 +115,7 @@ func TestLostNode(t *testing.T) {
 			t.Fatal("lost from the start")
 		}
 		lose()
-		if err := st.letGo(ctx); err != nil {
+		if err := st.stopLostJobs(ctx); err != nil {
 			t.Fatal(err)
 		}
 		<-job.ctx.Done()

@@ -123,7 +123,7 @@ func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 		return err
 	}
 	if w.Pieces == 0 || w.Complete() || w.Stream && w.Done > 0 {
-		return tx.askPublish(ctx, taskID)
+		return tx.enqueuePublish(ctx, taskID)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 		return next, err
 	}
 	if w.Stream || w.Complete() {
-		err = tx.askPublish(ctx, p.TaskID)
+		err = tx.enqueuePublish(ctx, p.TaskID)
 	}
 	return next, err
 }

@@ -586,7 +586,7 @@ func TestStalledTask(t *testing.T) {
 		if ids := stalled(); !slices.Equal(ids, []string{task.ID}) {
 			t.Errorf("stalled = %v, want %s", ids, task.ID)
 		}
-		inTx(t, st, func(tx *Tx) error { return tx.ReviveTask(ctx, task.ID) })
+		inTx(t, st, func(tx *Tx) error { return tx.RestartTask(ctx, task.ID) })
 		if ids := stalled(); len(ids) != 0 {
 			t.Errorf("stalled after it was revived = %v", ids)
 		}

@@ -147,7 +147,7 @@ func (e *postgres) changedSince(context.Context) (bool, error) { return true, ni
 func (e *postgres) noticesOthers() bool { return false }
 
 func (e *postgres) backup(context.Context, string) error {
-	return errors.New("PostgreSQL is backed up with its own tools, for example pg_dump or pg_basebackup")
+	return errors.New("weir does not back up PostgreSQL; use its own tools, for example pg_dump or pg_basebackup")
 }
 
 func (e *postgres) tables() string {
@@ -210,7 +210,7 @@ func pgError(err error) error {
 	case ok && e.Code == "23505":
 		return fmt.Errorf("%w: %w", errDuplicate, err)
 	case ok && e.Code == "22021": // zero bytes, invalid UTF-8
-		return weir.Wrap(weir.Refused, err, "the request has text in it that is no text")
+		return weir.Wrap(weir.Refused, err, "the request has text that is not valid UTF-8, or has a zero byte")
 	case ok && e.Code == "53100":
 		return weir.Wrap(weir.Full, err, "the disk of the database is full")
 	}

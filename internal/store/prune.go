@@ -53,7 +53,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention) error {
 		for {
 			n, err := s.conn.exec(ctx, sql, rule.before)
 			if err != nil {
-				return fmt.Errorf("%s: %w", rule.table, err)
+				return fmt.Errorf("delete old rows of %s: %w", rule.table, err)
 			}
 			if n < pruneAtOnce {
 				break
@@ -61,10 +61,10 @@ func (s *Store) Prune(ctx context.Context, keep Retention) error {
 		}
 	}
 	if err := s.sampleStorage(ctx, now); err != nil {
-		return fmt.Errorf("storage_day: %w", err)
+		return fmt.Errorf("measure the storage of accounts: %w", err)
 	}
 	if err := s.rollUpViews(ctx, old(keep.Views)); err != nil {
-		return fmt.Errorf("viewing: %w", err)
+		return fmt.Errorf("add old views to the hours: %w", err)
 	}
 	return s.forgetCredentials(ctx, old(keep.Credentials))
 }

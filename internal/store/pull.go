@@ -15,7 +15,7 @@ import (
 type Pulling = weir.Pulling
 
 // ErrLostPull says that another node has the pull by now, or that it has ended.
-var ErrLostPull = errors.New("the pull belongs to another node by now, or is not wanted any more")
+var ErrLostPull = errors.New("another node has claimed the pull, or the pull was stopped")
 
 const pullColumns = "stream_id, wish, wanted, plays, failures, issue, position, node, boot, claim, expires_at, due_at"
 

@@ -144,7 +144,7 @@ func scanQueued(r rows) (t weir.QueuedTask, err error) {
 	}
 	var task weir.Task
 	if err := json.Unmarshal(doc, &task); err != nil {
-		return t, fmt.Errorf("task: %w", err)
+		return t, fmt.Errorf("decode task: %w", err)
 	}
 	t = weir.QueuedTask{
 		ID: task.ID, Type: task.Type, State: []weir.QueueState{weir.QueueRunning, weir.QueueStarting, weir.QueueWaiting}[state], UserID: task.UserID, ProjectID: task.ProjectID,
@@ -205,7 +205,7 @@ func (s *Store) Nodes(ctx context.Context) ([]weir.Node, error) {
 			return n, err
 		}
 		if err := json.Unmarshal([]byte(report), &n.NodeReport); err != nil {
-			return n, fmt.Errorf("report of node %s: %w", n.ID, err)
+			return n, fmt.Errorf("decode report of node %s: %w", n.ID, err)
 		}
 		if n.Runs == nil { // it is of an earlier version
 			n.Runs = []string{}

@@ -27,7 +27,7 @@ var used = map[weir.Resource]string{
 func (q *queries) Used(ctx context.Context, userID string, r weir.Resource) (int64, error) {
 	sql, ok := used[r]
 	if !ok {
-		return 0, fmt.Errorf("no such resource: %q", r)
+		return 0, fmt.Errorf("unknown resource of a quota: %q", r)
 	}
 	return one(ctx, q.conn, scanInt, sql, userID)
 }

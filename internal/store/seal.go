@@ -57,7 +57,7 @@ func (s *sealer) open(place string, box []byte) ([]byte, error) {
 	nonce, box := box[:s.aead.NonceSize()], box[s.aead.NonceSize():]
 	plain, err := s.aead.Open(nil, nonce, box, []byte(place))
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", place, err)
+		return nil, fmt.Errorf("decrypt %s: %w", place, err)
 	}
 	return plain, nil
 }

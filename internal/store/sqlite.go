@@ -36,7 +36,7 @@ type sqlite struct {
 
 func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *sqlite, err error) {
 	if path == "" {
-		return nil, errors.New("want sqlite:PATH")
+		return nil, errors.New("the URL has no path; write it as sqlite:PATH")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	case "postgres", "postgresql":
 		s.engine, err = openPostgres(ctx, url, s.node.client(), opt.MaxConns, opt.Log)
 	default:
-		err = fmt.Errorf("want sqlite:PATH or postgres://…") // never the URL: it has the password in it
+		err = errors.New("the URL is not valid; write it as sqlite:PATH or postgres://user:password@host:5432/name") // never the URL: it has the password in it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
@@ -192,7 +192,7 @@ const (
 func (s *Store) Run(ctx context.Context, keep Retention) error {
 	for err := s.register(ctx); err != nil; err = s.register(ctx) {
 		if ctx.Err() == nil { // the database was there a moment ago, when it was opened
-			s.log.WarnContext(ctx, "store could not register this node; it is tried again", "err", err)
+			s.log.WarnContext(ctx, "node could not be registered in the database; retrying", "err", err)
 		}
 		select {
 		case <-time.After(registerRetry):
@@ -201,14 +201,16 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 		}
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { s.every(ctx, heartbeatEvery, "heartbeat", s.heartbeat) })
-	wg.Go(func() { s.every(ctx, time.Second, "let go of its jobs", s.letGo) })
-	wg.Go(func() { s.every(ctx, batchEvery, "write counters", s.flush) })
-	wg.Go(func() { s.every(ctx, pollEvery, "look for changes", s.poll) })
-	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
-	wg.Go(func() { s.every(ctx, lapseEvery, "end what other nodes left on air", s.endLapsed) })
+	wg.Go(func() { s.every(ctx, heartbeatEvery, "heartbeat could not be written", s.heartbeat) })
 	wg.Go(func() {
-		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.Prune(ctx, keep) })
+		s.every(ctx, time.Second, "jobs that this node may have lost could not be stopped", s.stopLostJobs)
+	})
+	wg.Go(func() { s.every(ctx, batchEvery, "batched writes failed; they are repeated", s.flush) })
+	wg.Go(func() { s.every(ctx, pollEvery, "changes of other processes could not be read", s.poll) })
+	wg.Go(func() { s.every(ctx, cancelEvery, "cancelled jobs could not be read", s.cancelFlagged) })
+	wg.Go(func() { s.every(ctx, lapseEvery, "streams of dead nodes could not be ended", s.endLapsed) })
+	wg.Go(func() {
+		s.every(ctx, pruneEvery, "old rows could not be deleted", func(ctx context.Context) error { return s.Prune(ctx, keep) })
 	})
 	wg.Go(func() { s.listen(ctx) })
 	wg.Wait()
@@ -229,13 +231,13 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	}
 }
 
-// every calls do again and again until ctx ends. It logs failures.
-func (s *Store) every(ctx context.Context, pause time.Duration, what string, do func(context.Context) error) {
+// every calls do again and again until ctx ends. It logs errors with the message failed.
+func (s *Store) every(ctx context.Context, pause time.Duration, failed string, do func(context.Context) error) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "store could not "+what, "err", err)
+			s.log.WarnContext(ctx, failed, "err", err)
 		}
 		select {
 		case <-ctx.Done():

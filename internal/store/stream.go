@@ -161,7 +161,7 @@ func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Str
 		return s, err
 	}
 	if why := s.EndedBy(&before); why != "" {
-		if err := errors.Join(tx.end(ctx, id, why), tx.StopPull(ctx, id, 0)); err != nil {
+		if err := errors.Join(tx.endSession(ctx, id, why), tx.StopPull(ctx, id, 0)); err != nil {
 			return s, err
 		}
 	}

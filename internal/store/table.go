@@ -221,7 +221,7 @@ func (t *table[T]) insert(ctx context.Context, tx *Tx, v *T) error {
 	}
 	_, err = tx.conn.exec(ctx, "INSERT INTO "+t.name+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(holes, ", ")+")", args...)
 	if errors.Is(err, errDuplicate) {
-		return weir.Wrap(weir.Conflict, err, "%s exists already", t.name)
+		return weir.Wrap(weir.Conflict, err, "%s already exists", t.name)
 	}
 	return err
 }

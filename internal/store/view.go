@@ -91,7 +91,7 @@ var (
 const maxFigures = 10_000
 
 func tooManyFigures() error {
-	return weir.Errorf(weir.Invalid, "the answer would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
+	return weir.Errorf(weir.Invalid, "the response would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
 }
 
 // Views adds up views, also those that only view_hour has: these have no viewer, and the start of

@@ -116,6 +116,6 @@ func (s *Store) poll(ctx context.Context) error {
 // listen receives changes by other processes at once, if the engine can notify of them.
 func (s *Store) listen(ctx context.Context) {
 	if err := s.engine.listen(ctx, s.changed); err != nil {
-		s.log.WarnContext(ctx, "store could not listen for changes", "err", err)
+		s.log.WarnContext(ctx, "database sends no notifications; changes of other processes are polled", "err", err)
 	}
 }

@@ -98,9 +98,9 @@ func (tx *Tx) changeWebhook(ctx context.Context, id string, change func(*weir.We
 	switch after := w.PausedUntil(); {
 	case err != nil || w.Deleted:
 	case before == 0 && after > 0:
-		tx.store.log.WarnContext(ctx, "webhook is paused: it timed out again and again", "webhook", id)
+		tx.store.log.WarnContext(ctx, "webhook paused: its deliveries timed out several times in a row", "webhook", id)
 	case before > 0 && after == 0:
-		tx.store.log.InfoContext(ctx, "webhook is resumed", "webhook", id)
+		tx.store.log.InfoContext(ctx, "webhook resumed", "webhook", id)
 	}
 	return w, err
 }

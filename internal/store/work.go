@@ -192,7 +192,7 @@ func PurgeRef(ref string) (p Purge, err error) {
 			return p, err
 		}
 	}
-	return p, fmt.Errorf("purge of %q", ref)
+	return p, fmt.Errorf("unknown ref of a purge job: %q", ref)
 }
 
 // StartPublish takes over the publishing of a task. ok is false when there is nothing to publish:
@@ -233,8 +233,8 @@ func (tx *Tx) EndPublish(ctx context.Context, job Job, seen Work) error {
 	return tx.Enqueue(ctx, JobPublish, job.Ref)
 }
 
-// askPublish enqueues a job that publishes the finished pieces, unless there is one.
-func (tx *Tx) askPublish(ctx context.Context, taskID string) error {
+// enqueuePublish enqueues a job that publishes the finished pieces, unless there is one.
+func (tx *Tx) enqueuePublish(ctx context.Context, taskID string) error {
 	n, err := tx.conn.exec(ctx, "UPDATE task_work SET publishing = $2 WHERE task_id = $1 AND NOT publishing", taskID, true)
 	if err != nil || n == 0 {
 		return err
@@ -262,8 +262,8 @@ func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]strin
 			AND j.kind IN ('task', 'chunk', 'publish', 'clip', 'live-clip') AND (j.args->>'ref' = t.id OR substr(j.args->>'ref', 1, length(t.id) + 1) = t.id || '/'))`, before)
 }
 
-// ReviveTask restarts a task that has stalled. It continues from its finished pieces.
-func (tx *Tx) ReviveTask(ctx context.Context, id string) error {
+// RestartTask restarts a task that has stalled. It continues from its finished pieces.
+func (tx *Tx) RestartTask(ctx context.Context, id string) error {
 	t, err := tx.Task(ctx, id)
 	if err != nil {
 		return err

@@ -28,17 +28,17 @@ const (
 type dispatcher struct {
 	*Sender
 	turns   *turns
-	flights map[store.Line]string // the lines that are claimed → the account of the webhook
-	landed  chan landing
+	claimed map[store.Line]string // the lines of which a delivery is being sent → the account of the webhook
+	results chan result
 	look    bool // webhooks may be due that are not known yet
-	stray   bool // this process may have claims of lines that are not in flights
+	unused  bool // this process may have claims of lines that are not in claimed
 
 	sending context.Context // of the exchanges
-	cut     context.CancelFunc
+	cancel  context.CancelFunc
 }
 
-// landing is the end of a flight.
-type landing struct {
+// result is what became of the delivery of a line.
+type result struct {
 	line    store.Line
 	settled store.Settled
 	err     error
@@ -48,7 +48,7 @@ type landing struct {
 // the node must run meanwhile, and until Run returns.
 func (s *Sender) Run(ctx context.Context) error {
 	d := &dispatcher{
-		Sender: s, turns: newTurns(s.slots), flights: map[store.Line]string{}, landed: make(chan landing, s.slots), look: true,
+		Sender: s, turns: newTurns(s.slots), claimed: map[store.Line]string{}, results: make(chan result, s.slots), look: true,
 	}
 	d.renew(ctx)
 	if !d.awaitRegistration(ctx) {
@@ -64,20 +64,20 @@ func (s *Sender) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			d.drain(ctx)
 			return nil
-		case l := <-d.landed:
-			d.land(ctx, l)
+		case r := <-d.results:
+			d.handle(ctx, r)
 		case <-changed:
 			d.look = true
 		case <-tick.C:
 			d.look = true
-			d.leaveStray(ctx)
+			d.releaseUnused(ctx)
 		}
 	}
 }
 
 // renew makes the context of the next exchanges. They outlive ctx.
 func (d *dispatcher) renew(ctx context.Context) {
-	d.sending, d.cut = context.WithCancel(context.WithoutCancel(ctx))
+	d.sending, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 }
 
 // awaitRegistration waits until claims of this node are valid, or ctx ends.
@@ -98,17 +98,17 @@ func (d *dispatcher) awaitRegistration(ctx context.Context) bool {
 func (d *dispatcher) claim(ctx context.Context) {
 	if d.store.Lost() {
 		// Other nodes will send what this one has claimed.
-		d.cut()
+		d.cancel()
 		d.renew(ctx)
 		return
 	}
 	if d.look {
 		due, err := d.store.DueWebhooks(ctx)
 		if err != nil {
-			d.warn(ctx, "deliveries that are due could not be looked up", err)
+			d.warn(ctx, "due deliveries could not be read", err)
 			return
 		}
-		d.turns.found(due)
+		d.turns.setDue(due)
 		d.look = false
 	}
 	for ctx.Err() == nil {
@@ -116,7 +116,7 @@ func (d *dispatcher) claim(ctx context.Context) {
 			return
 		}
 		if err := d.claimSome(ctx); err != nil {
-			d.stray = true // perhaps the transaction was committed
+			d.unused = true // perhaps the transaction was committed
 			d.warn(ctx, "deliveries could not be claimed", err)
 			return
 		}
@@ -127,8 +127,8 @@ func (d *dispatcher) claim(ctx context.Context) {
 func (d *dispatcher) claimSome(ctx context.Context) error {
 	claimed := map[store.Line]string{}
 	err := d.store.Tx(ctx, func(tx *store.Tx) error {
-		// On SQLite, which has one writer, others have landed while this transaction waited.
-		d.landAll(ctx)
+		// On SQLite, which has one writer, other deliveries have ended while this transaction waited.
+		d.handleAll(ctx)
 		for range claimAtOnce {
 			userID, hookID, ok := d.turns.next()
 			if !ok {
@@ -139,30 +139,30 @@ func (d *dispatcher) claimSome(ctx context.Context) error {
 				return err
 			}
 			if !ok {
-				d.turns.none(userID, hookID)
+				d.turns.setIdle(userID, hookID)
 				continue
 			}
-			d.turns.start(userID, hookID)
+			d.turns.takeSlot(userID, hookID)
 			claimed[line] = userID
 		}
 		return nil
 	})
 	for line, userID := range claimed {
 		if err != nil {
-			d.turns.end(userID, line.WebhookID)
+			d.turns.freeSlot(userID, line.WebhookID)
 			continue
 		}
-		d.flights[line] = userID
+		d.claimed[line] = userID
 		d.inFlight.Add(1)
-		go d.fly(d.sending, line)
+		go d.send(d.sending, line)
 	}
 	return err
 }
 
-// fly sends a delivery of a line and writes the result.
-func (d *dispatcher) fly(ctx context.Context, line store.Line) {
-	end := landing{line: line}
-	defer func() { d.landed <- end }()
+// send sends a delivery of a line and writes the result.
+func (d *dispatcher) send(ctx context.Context, line store.Line) {
+	r := result{line: line}
+	defer func() { d.results <- r }()
 	var attempt *store.Attempt
 	delivery, ok, err := d.store.NextDelivery(ctx, line)
 	if err == nil && ok {
@@ -170,67 +170,67 @@ func (d *dispatcher) fly(ctx context.Context, line store.Line) {
 		*attempt, err = d.attempt(ctx, delivery)
 	}
 	if err != nil {
-		end.err = err
+		r.err = err
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	end.settled, end.err = d.store.SettleLine(ctx, line, attempt)
+	r.settled, r.err = d.store.SettleLine(ctx, line, attempt)
 }
 
-// landAll takes note of all flights that have ended.
-func (d *dispatcher) landAll(ctx context.Context) {
+// handleAll handles the results that have come in.
+func (d *dispatcher) handleAll(ctx context.Context) {
 	for {
 		select {
-		case l := <-d.landed:
-			d.land(ctx, l)
+		case r := <-d.results:
+			d.handle(ctx, r)
 		default:
 			return
 		}
 	}
 }
 
-// land takes note of the end of a flight.
-func (d *dispatcher) land(ctx context.Context, l landing) {
-	userID := d.flights[l.line]
-	delete(d.flights, l.line)
+// handle frees the slot of a delivery, and keeps what its result says about the webhook.
+func (d *dispatcher) handle(ctx context.Context, r result) {
+	userID := d.claimed[r.line]
+	delete(d.claimed, r.line)
 	d.inFlight.Add(-1)
-	d.turns.end(userID, l.line.WebhookID)
+	d.turns.freeSlot(userID, r.line.WebhookID)
 	switch {
-	case l.err == nil:
-		d.turns.settled(userID, l.line.WebhookID, l.settled)
-	case errors.Is(l.err, store.ErrLostLine), errors.Is(l.err, context.Canceled): // another node has it, or may take it
-		d.stray = true
-		d.log.WarnContext(ctx, "delivery was let go", "webhook", l.line.WebhookID)
+	case r.err == nil:
+		d.turns.record(userID, r.line.WebhookID, r.settled)
+	case errors.Is(r.err, store.ErrLostLine), errors.Is(r.err, context.Canceled): // another node has it, or may take it
+		d.unused = true
+		d.log.WarnContext(ctx, "delivery interrupted: another node may send it", "webhook", r.line.WebhookID)
 	default:
-		d.stray = true
-		d.log.WarnContext(ctx, "delivery failed, it will be tried again", "webhook", l.line.WebhookID, "err", l.err)
+		d.unused = true
+		d.log.WarnContext(ctx, "result of a delivery is unknown; it is sent again", "webhook", r.line.WebhookID, "err", r.err)
 	}
 }
 
-// leaveStray gives up claims that a failure has left behind, so that their deliveries are sent.
-func (d *dispatcher) leaveStray(ctx context.Context) {
-	if !d.stray || d.store.Lost() {
+// releaseUnused releases claims that a failure has left behind, so that their deliveries are sent.
+func (d *dispatcher) releaseUnused(ctx context.Context) {
+	if !d.unused || d.store.Lost() {
 		return
 	}
-	if err := d.store.KeepLines(ctx, slices.Collect(maps.Keys(d.flights))); err != nil {
-		d.warn(ctx, "deliveries could not be given up", err)
+	if err := d.store.KeepLines(ctx, slices.Collect(maps.Keys(d.claimed))); err != nil {
+		d.warn(ctx, "unused claims of deliveries could not be released; retrying", err)
 		return
 	}
-	d.stray = false
+	d.unused = false
 }
 
 // drain waits for the exchanges, and ends those that take too long.
 func (d *dispatcher) drain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
-	defer time.AfterFunc(d.Drain, d.cut).Stop()
-	for len(d.flights) > 0 {
-		d.land(ctx, <-d.landed)
+	defer time.AfterFunc(d.Drain, d.cancel).Stop()
+	for len(d.claimed) > 0 {
+		d.handle(ctx, <-d.results)
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	d.leaveStray(ctx)
-	d.cut()
+	d.releaseUnused(ctx)
+	d.cancel()
 }
 
 func (d *dispatcher) warn(ctx context.Context, what string, err error) {

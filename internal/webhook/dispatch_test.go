@@ -153,7 +153,7 @@ func TestTimeoutsPauseWebhook(t *testing.T) {
 		stop()
 		logs := h.logs(hook)
 		for i, entry := range logs {
-			want := "timeout: no answer within " + h.sender.timeouts[min(i, 2)].String()
+			want := "timeout: no response within " + h.sender.timeouts[min(i, 2)].String()
 			if entry.Response.Error != want {
 				t.Errorf("attempt %d: %q, want %q", i, entry.Response.Error, want)
 			}
@@ -294,7 +294,7 @@ func TestRestart(t *testing.T) {
 		<-requests
 		restarted.eventually("it is delivered", func() bool { return restarted.pending() == 0 })
 		free()
-		old.eventually("it lets go", func() bool { return strings.Contains(old.log.String(), "delivery was let go") })
+		old.eventually("the delivery is interrupted", func() bool { return strings.Contains(old.log.String(), "delivery interrupted") })
 		logs := restarted.logs(hook)
 		if len(logs) != 1 || logs[0].EventID != e.ID || logs[0].Response.Status != 200 {
 			t.Errorf("log = %+v, want the attempt of the new process", logs)
@@ -374,7 +374,7 @@ func TestDirectIsBounded(t *testing.T) {
 	}
 	h.eventually("all wait", func() bool { return pit.accepted() == maxDirect })
 	_, _, err := h.sender.Ask(ctx, hook, time.Now(), nil, nil)
-	if weir.KindOf(err) != weir.Busy || !strings.Contains(err.Error(), "32 requests to webhooks of this account wait for an answer") {
+	if weir.KindOf(err) != weir.Busy || !strings.Contains(err.Error(), "32 requests to webhooks of this account wait for a response") {
 		t.Errorf("one more question: %v", err)
 	}
 	if _, err := h.sender.Resend(ctx, hook, weir.WebhookLog{Request: weir.WebhookRequest{Body: "{}"}}); weir.KindOf(err) != weir.Busy {

@@ -93,13 +93,13 @@ func (x *exchange) describe(err error) string {
 		if e.IsNotFound {
 			return "no such host"
 		}
-		return "the name of the host could not be looked up"
+		return "the host name could not be resolved"
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return weir.Shorten("the certificate is not valid: "+e.Err.Error(), 300)
 	}
 	if isTimeout(err) {
-		return "timeout: no answer within " + x.timeout.String()
+		return "timeout: no response within " + x.timeout.String()
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -109,7 +109,7 @@ func (x *exchange) describe(err error) string {
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return "host unreachable"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "connection closed before an answer came"
+		return "connection closed before the response"
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		return "the server does not speak TLS"
@@ -117,5 +117,5 @@ func (x *exchange) describe(err error) string {
 	if _, ok := errors.AsType[tls.AlertError](err); ok {
 		return "the server refused the TLS handshake"
 	}
-	return "no valid HTTP answer"
+	return "the response is not valid HTTP"
 }

@@ -153,9 +153,9 @@ func TestNoAnswer(t *testing.T) {
 		final, blocked    bool
 	}{
 		{name: "refused", url: closed, reason: "connection refused"},
-		{name: "timeout", url: hanging, reason: "timeout: no answer within 100ms"},
-		{name: "cut", url: cut, reason: "connection closed before an answer came"},
-		{name: "not HTTP", url: babbling, reason: "no valid HTTP answer"},
+		{name: "timeout", url: hanging, reason: "timeout: no response within 100ms"},
+		{name: "cut", url: cut, reason: "connection closed before the response"},
+		{name: "not HTTP", url: babbling, reason: "the response is not valid HTTP"},
 		{name: "not TLS", url: strings.Replace(plain, "http:", "https:", 1), reason: "the server does not speak TLS"},
 		{name: "unknown authority", url: secure.URL, reason: "the certificate is not valid: x509: certificate signed by unknown authority"},
 		{name: "redirect to a blocked address", url: elsewhere, reason: "127.0.0.2 is a loopback address; start weir with --allow-networks 127.0.0.0/8 to allow it", final: true, blocked: true},
@@ -249,11 +249,11 @@ func TestDescribe(t *testing.T) {
 		want string
 	}{
 		{dial(&net.DNSError{Name: "planted", IsNotFound: true}), "no such host"},
-		{dial(&net.DNSError{Name: "planted", IsTimeout: true}), "the name of the host could not be looked up"},
+		{dial(&net.DNSError{Name: "planted", IsTimeout: true}), "the host name could not be resolved"},
 		{dial(syscall.EHOSTUNREACH), "host unreachable"},
 		{dial(syscall.ECONNRESET), "connection reset"},
 		{dial(tls.AlertError(40)), "the server refused the TLS handshake"},
-		{dial(errors.New("planted")), "no valid HTTP answer"},
+		{dial(errors.New("planted")), "the response is not valid HTTP"},
 		{&url.Error{URL: "planted", Err: weir.Errorf(weir.Invalid, "mend it")}, "mend it"},
 		{dial(long), "the certificate is not valid: " + strings.Repeat("é", 135) + "…"},
 	} {

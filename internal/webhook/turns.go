@@ -56,9 +56,9 @@ func (t *turns) hook(userID, hookID string) (*account, *hook) {
 	return a, h
 }
 
-// found says which webhooks have deliveries to send. It forgets all others to which nothing is
+// setDue says which webhooks have deliveries to send. It forgets all others to which nothing is
 // being sent.
-func (t *turns) found(due []store.DueWebhook) {
+func (t *turns) setDue(due []store.DueWebhook) {
 	for _, a := range t.accounts {
 		for _, h := range a.hooks {
 			h.due = false
@@ -123,28 +123,28 @@ func (t *turns) troubledSlots() (n int) {
 	return n
 }
 
-// none says that a webhook has nothing to send.
-func (t *turns) none(userID, hookID string) {
+// setIdle says that a webhook has nothing to send.
+func (t *turns) setIdle(userID, hookID string) {
 	_, h := t.hook(userID, hookID)
 	h.due = false
 }
 
-// start takes a slot for a webhook.
-func (t *turns) start(userID, hookID string) {
+// takeSlot takes a slot for a webhook.
+func (t *turns) takeSlot(userID, hookID string) {
 	a, h := t.hook(userID, hookID)
 	t.taken++
 	a.last, h.last = t.taken, t.taken
 	t.inFlight, a.inFlight, h.inFlight = t.inFlight+1, a.inFlight+1, h.inFlight+1
 }
 
-// end gives the slot back.
-func (t *turns) end(userID, hookID string) {
+// freeSlot gives the slot back.
+func (t *turns) freeSlot(userID, hookID string) {
 	a, h := t.hook(userID, hookID)
 	t.inFlight, a.inFlight, h.inFlight = t.inFlight-1, a.inFlight-1, h.inFlight-1
 }
 
-// settled is what an attempt has shown of a webhook.
-func (t *turns) settled(userID, hookID string, s store.Settled) {
+// record keeps what an attempt has shown of a webhook.
+func (t *turns) record(userID, hookID string, s store.Settled) {
 	_, h := t.hook(userID, hookID)
 	h.timeouts, h.due = s.Timeouts, h.due || s.More
 }

@@ -23,7 +23,7 @@ func (t *turns) take() (started []string) {
 		if !ok {
 			return started
 		}
-		t.start(userID, hookID)
+		t.takeSlot(userID, hookID)
 		started = append(started, hookID)
 	}
 }
@@ -38,7 +38,7 @@ func (t *turns) held(userID string) int {
 
 func TestAccountsTakeTurns(t *testing.T) {
 	turns := newTurns(64)
-	turns.found(slices.Concat(dueHooks("eve", 100, 0), dueHooks("ann", 1, 0), dueHooks("bob", 2, 0)))
+	turns.setDue(slices.Concat(dueHooks("eve", 100, 0), dueHooks("ann", 1, 0), dueHooks("bob", 2, 0)))
 	// One slot each, again and again.
 	served := map[string]int{}
 	for range 30 {
@@ -46,8 +46,8 @@ func TestAccountsTakeTurns(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing is next")
 		}
-		turns.start(userID, hookID)
-		turns.end(userID, hookID)
+		turns.takeSlot(userID, hookID)
+		turns.freeSlot(userID, hookID)
 		served[userID]++
 		served[hookID]++
 	}
@@ -58,11 +58,11 @@ func TestAccountsTakeTurns(t *testing.T) {
 		t.Errorf("served %v, want the webhooks of an account in turn", served)
 	}
 	// Whoever has nothing to send is passed over.
-	turns.none("ann", "ann-0")
+	turns.setIdle("ann", "ann-0")
 	for range 10 {
 		userID, hookID, _ := turns.next()
-		turns.start(userID, hookID)
-		turns.end(userID, hookID)
+		turns.takeSlot(userID, hookID)
+		turns.freeSlot(userID, hookID)
 		if userID == "ann" {
 			t.Error("ann, who has nothing to send, is next")
 		}
@@ -72,11 +72,11 @@ func TestAccountsTakeTurns(t *testing.T) {
 // TestSlotsAreLeft checks how many slots accounts get whose webhooks never answer.
 func TestSlotsAreLeft(t *testing.T) {
 	turns := newTurns(64)
-	turns.found(dueHooks("eve", 100, 0))
+	turns.setDue(dueHooks("eve", 100, 0))
 	if n := len(turns.take()); n != 32 {
 		t.Errorf("one account got %d slots, want half of them", n)
 	}
-	turns.found(slices.Concat(dueHooks("eve", 100, 0), dueHooks("ann", 20, 0)))
+	turns.setDue(slices.Concat(dueHooks("eve", 100, 0), dueHooks("ann", 20, 0)))
 	if turns.take(); turns.held("eve") != 32 || turns.held("ann") != 16 {
 		t.Errorf("eve has %d slots, ann %d; want 32 and half of the rest", turns.held("eve"), turns.held("ann"))
 	}
@@ -87,10 +87,10 @@ func TestSlotsAreLeft(t *testing.T) {
 		for i := range accounts {
 			all = append(all, dueHooks(fmt.Sprintf("eve%d", i), 100, 0)...)
 		}
-		turns.found(all)
+		turns.setDue(all)
 		turns.take()
 		most := turns.held("eve0")
-		turns.found(append(all, dueHooks("ann", 100, 0)...))
+		turns.setDue(append(all, dueHooks("ann", 100, 0)...))
 		turns.take()
 		if ann := turns.held("ann"); ann < 1 || ann < most/2 {
 			t.Errorf("beside %d accounts with up to %d slots, another one gets %d", accounts, most, ann)
@@ -102,11 +102,11 @@ func TestSlotsAreLeft(t *testing.T) {
 // account.
 func TestSlotsOfWebhook(t *testing.T) {
 	turns := newTurns(64)
-	turns.found(dueHooks("ann", 1, 0))
+	turns.setDue(dueHooks("ann", 1, 0))
 	if n := len(turns.take()); n != 22 {
 		t.Errorf("the only webhook got %d slots, want a third", n)
 	}
-	turns.found(dueHooks("ann", 2, 0))
+	turns.setDue(dueHooks("ann", 2, 0))
 	if started := turns.take(); len(started) != 7 || started[0] != "ann-1" {
 		t.Errorf("another webhook of the account got %v, want 7 slots", started)
 	}
@@ -119,7 +119,7 @@ func TestTroubledSlots(t *testing.T) {
 	for i := range 50 {
 		all = append(all, dueHooks(fmt.Sprintf("eve%d", i), 100, 1+i)...)
 	}
-	turns.found(all)
+	turns.setDue(all)
 	started := turns.take()
 	if len(started) != 16 {
 		t.Errorf("they got %d slots, want 16", len(started))
@@ -127,28 +127,28 @@ func TestTroubledSlots(t *testing.T) {
 	if slices.Sort(started); len(slices.Compact(started)) != 16 {
 		t.Errorf("one has two slots: %v", started)
 	}
-	turns.found(append(all, dueHooks("ann", 30, 0)...))
+	turns.setDue(append(all, dueHooks("ann", 30, 0)...))
 	if turns.take(); turns.held("ann") != 24 {
 		t.Errorf("ann has %d slots, want half of the other 48", turns.held("ann"))
 	}
 	// A webhook is in trouble as soon as one of its deliveries has timed out, and out of it with a
 	// success.
 	turns = newTurns(64)
-	turns.found(dueHooks("ann", 1, 0))
+	turns.setDue(dueHooks("ann", 1, 0))
 	turns.take()
-	turns.end("ann", "ann-0")
-	turns.settled("ann", "ann-0", store.Settled{More: true, Timeouts: 1})
+	turns.freeSlot("ann", "ann-0")
+	turns.record("ann", "ann-0", store.Settled{More: true, Timeouts: 1})
 	if started := turns.take(); len(started) != 0 {
 		t.Errorf("after a time-out %v were started", started)
 	}
 	for range 21 {
-		turns.end("ann", "ann-0")
+		turns.freeSlot("ann", "ann-0")
 	}
 	if started := turns.take(); len(started) != 1 {
 		t.Errorf("after a time-out %v were started, want one", started)
 	}
-	turns.end("ann", "ann-0")
-	turns.settled("ann", "ann-0", store.Settled{More: true})
+	turns.freeSlot("ann", "ann-0")
+	turns.record("ann", "ann-0", store.Settled{More: true})
 	if started := turns.take(); len(started) != 22 {
 		t.Errorf("after a success %d were started", len(started))
 	}
@@ -157,15 +157,15 @@ func TestTroubledSlots(t *testing.T) {
 // TestTurnsForget checks that only webhooks that are due or in flight take memory.
 func TestTurnsForget(t *testing.T) {
 	turns := newTurns(8)
-	turns.found(slices.Concat(dueHooks("ann", 1, 0), dueHooks("eve", 100, 0)))
-	turns.start("ann", "ann-0")
-	turns.found(nil)
+	turns.setDue(slices.Concat(dueHooks("ann", 1, 0), dueHooks("eve", 100, 0)))
+	turns.takeSlot("ann", "ann-0")
+	turns.setDue(nil)
 	if len(turns.accounts) != 1 || turns.held("ann") != 1 {
 		t.Errorf("%d accounts are known, want ann", len(turns.accounts))
 	}
-	turns.end("ann", "ann-0")
-	turns.settled("ann", "ann-0", store.Settled{})
-	turns.found(nil)
+	turns.freeSlot("ann", "ann-0")
+	turns.record("ann", "ann-0", store.Settled{})
+	turns.setDue(nil)
 	if len(turns.accounts) != 0 || turns.inFlight != 0 {
 		t.Errorf("%d accounts are known, %d in flight; want none", len(turns.accounts), turns.inFlight)
 	}

@@ -138,7 +138,7 @@ func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, 
 	now := time.Now()
 	body, err := json.Marshal(eventBody(d.Event, d.Webhook.ID, now))
 	if err != nil {
-		return a, fmt.Errorf("event %s: %w", d.Event.ID, err)
+		return a, fmt.Errorf("encode event %s: %w", d.Event.ID, err)
 	}
 	timeout := s.timeouts[min(d.Webhook.Timeouts(), len(s.timeouts)-1)]
 	x := s.exchange(ctx, timeout, &d.Webhook, body, now, maxLogged)
@@ -149,7 +149,7 @@ func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, 
 	a.RetryAt = x.retryAt(d.Attempts, s.firstBackoff)
 	s.count(x, a.RetryAt)
 	if !x.ok() && a.RetryAt.IsZero() {
-		s.log.InfoContext(ctx, "event could not be delivered", "webhook", d.Webhook.ID, "event", d.Event.ID,
+		s.log.InfoContext(ctx, "webhook delivery failed for good", "webhook", d.Webhook.ID, "event", d.Event.ID,
 			"attempts", d.Attempts+1, "status", x.status, "reason", x.reason)
 	}
 	return a, nil
@@ -172,11 +172,11 @@ func (s *Sender) count(x exchange, retryAt time.Time) {
 // new entry, also when it failed.
 func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 	if entry.Event == weir.PlaybackAccessControl {
-		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "a question about a viewer can't be sent again; only events can")
+		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "this entry is an access check of a viewer, which can't be resent; resend an event")
 	}
 	var event body
 	if err := json.Unmarshal([]byte(entry.Request.Body), &event); err != nil {
-		return weir.WebhookLog{}, fmt.Errorf("body of webhook log %s: %w", entry.ID, err)
+		return weir.WebhookLog{}, fmt.Errorf("decode body of webhook log %s: %w", entry.ID, err)
 	}
 	now := time.Now()
 	event.Timestamp = weir.At(now)
@@ -232,7 +232,7 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, ques
 		return 0, nil, err
 	}
 	if x.reason == "" && x.cut {
-		x.status, x.reason = 0, fmt.Sprintf("the answer is longer than %d KiB", maxAnswer>>10)
+		x.status, x.reason = 0, fmt.Sprintf("the response is longer than %d KiB", maxAnswer>>10)
 	}
 	s.count(x, time.Time{})
 	if shown != nil {
@@ -251,7 +251,7 @@ func (s *Sender) startDirect(userID string) (end func(), err error) {
 	end, ok := s.direct.start(userID)
 	if !ok {
 		s.busy.Add(1)
-		return nil, weir.TooMany(s.timeouts[0], "%d requests to webhooks of this account wait for an answer; try again later", maxDirect)
+		return nil, weir.TooMany(s.timeouts[0], "%d requests to webhooks of this account wait for a response; try again later", maxDirect)
 	}
 	return end, nil
 }

@@ -443,7 +443,7 @@ func TestAllRetries(t *testing.T) {
 	if got, want := h.sender.Stats(), (Stats{Failed: 1, Retried: 33}); got != want {
 		t.Errorf("Stats() = %+v, want %+v", got, want)
 	}
-	if text := h.log.String(); !strings.Contains(text, "event could not be delivered") || strings.Contains(text, "planted") {
+	if text := h.log.String(); !strings.Contains(text, "webhook delivery failed for good") || strings.Contains(text, "planted") {
 		t.Errorf("log: %s", text)
 	}
 }

@@ -116,7 +116,7 @@ func TestImportedAsset(t *testing.T) {
 		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Delete(time.Now().Add(-8 * 24 * time.Hour)); return nil })
 		return err
 	})
-	if err := n.tidy(t.Context()); err != nil {
+	if err := n.purgeOld(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, "bytes of the asset deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
@@ -289,7 +289,7 @@ func TestObjectStore(t *testing.T) {
 		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Delete(time.Now().Add(-8 * 24 * time.Hour)); return nil })
 		return err
 	})
-	if err := n.tidy(t.Context()); err != nil {
+	if err := n.purgeOld(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
@@ -311,7 +311,7 @@ func TestUploadExpires(t *testing.T) {
 		}
 	}
 	part(0)
-	if err := n.tidy(t.Context()); err != nil {
+	if err := n.purgeOld(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	part(4)

@@ -75,8 +75,8 @@ func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, re
 	return next, nil
 }
 
-// errTurn ends an encode that is to be continued later.
-var errTurn = errors.New("its turn is over")
+// errYield ends an encode that is to be continued later.
+var errYield = errors.New("the encode leaves its slot to another task")
 
 // encode makes a chunk and those that continue it.
 func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p store.Piece, plan vod.Plan) error {
@@ -87,11 +87,11 @@ func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p st
 	current, begun := p, time.Now()
 	o.Done = func(r vod.ChunkResult) (err error) {
 		if current.Number != r.Chunk {
-			return fmt.Errorf("chunk %d of task %s is done, and the job has piece %q", r.Chunk, p.TaskID, current.Name)
+			return fmt.Errorf("task %s: ffmpeg has encoded chunk %d, but the job has piece %q", p.TaskID, r.Chunk, current.Name)
 		}
 		current, err = w.finishPiece(ctx, job, current, r, time.Since(begun))
 		if next := r.Chunk + 1; err == nil && current.Name == "" && next < len(plan.Chunks) && plan.Chunks[next].Continues {
-			err = errTurn
+			err = errYield
 		}
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p st
 		}
 	}
 	err := w.Engine.Encode(ctx, plan, p.Number, o)
-	if errors.Is(err, errTurn) {
+	if errors.Is(err, errYield) {
 		return nil
 	}
 	return err
@@ -121,7 +121,7 @@ func encodeFolder(p store.Piece) string {
 
 func planOf(state store.Work) (plan vod.Plan, err error) {
 	if err := json.Unmarshal(state.Plan, &plan); err != nil {
-		return plan, fmt.Errorf("plan of task %s: %w", state.TaskID, err)
+		return plan, fmt.Errorf("decode plan of task %s: %w", state.TaskID, err)
 	}
 	return plan, nil
 }
@@ -133,7 +133,7 @@ func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, p
 	}
 	number, err := strconv.Atoi(strings.TrimPrefix(p.Name, audioPiece))
 	if err != nil || number < 0 || number >= len(plan.Audio) {
-		return nil, fmt.Errorf("there is no piece %q in the plan", p.Name)
+		return nil, fmt.Errorf("the plan has no piece %q", p.Name)
 	}
 	return w.Engine.EncodeAudio(ctx, plan, number, func(share float64) { w.notePiece(p, share) })
 }
@@ -165,10 +165,10 @@ func (w *Work) sequentialFile(ctx context.Context, state store.Work) (string, er
 	}
 	var o origin
 	if err := json.Unmarshal(state.Source, &o); err != nil {
-		return "", fmt.Errorf("source of task %s: %w", state.TaskID, err)
+		return "", fmt.Errorf("decode source of task %s: %w", state.TaskID, err)
 	}
 	if file := w.present(t, o, dir); file != "" {
 		return file, nil
 	}
-	return "", weir.Wrap(weir.Internal, fmt.Errorf("%s is not there", filepath.Join(dir, spoolName)), messageInternal)
+	return "", weir.Wrap(weir.Internal, fmt.Errorf("the source file %s is missing", filepath.Join(dir, spoolName)), messageInternal)
 }

@@ -13,7 +13,7 @@ import (
 // export sends the file of an asset to a URL of its owner or to IPFS.
 func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
 	if t.Params.Export == nil {
-		return weir.Errorf(weir.Invalid, "the task does not say where to export to")
+		return weir.Errorf(weir.Invalid, "the task has no destination")
 	}
 	asset, err := w.Store.Asset(ctx, t.InputAssetID)
 	if err != nil && weir.KindOf(err) != weir.NotFound {
@@ -60,7 +60,7 @@ func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open fun
 	}
 	info, err := w.Media.Stat(ctx, sourceKey(a.ID))
 	if weir.KindOf(err) == weir.NotFound {
-		return 0, nil, weir.Errorf(weir.Invalid, "the file of this asset is not kept, because it was encrypted; download one of its renditions")
+		return 0, nil, weir.Errorf(weir.Invalid, "weir does not keep the source file of an encrypted asset; download one of its renditions")
 	}
 	if err != nil {
 		return 0, nil, err

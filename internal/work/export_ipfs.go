@@ -30,13 +30,13 @@ func (w *Work) copyAsset(ctx context.Context, t weir.Task, state store.Work, a w
 	}
 	c := &assetCopy{spec: spec, task: t}
 	c.Served = w.IPFS.Kind == weir.IPFSLocal
-	if c.CID, err = c.add(ctx, w, state, partVideo, size, open); err != nil {
+	if c.CID, err = c.uploadFile(ctx, w, state, partVideo, size, open); err != nil {
 		c.close()
 		return nil, notSaved(err)
 	}
 	metadata, err := weir.NFTMetadataFile(a, spec, c.CID, w.Base)
 	if err == nil {
-		c.MetadataCID, err = c.add(ctx, w, state, partMetadata, int64(len(metadata)), func(context.Context) (io.ReadCloser, error) {
+		c.MetadataCID, err = c.uploadFile(ctx, w, state, partMetadata, int64(len(metadata)), func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(metadata)), nil
 		})
 	}
@@ -47,8 +47,8 @@ func (w *Work) copyAsset(ctx context.Context, t weir.Task, state store.Work, a w
 	return c, nil
 }
 
-// add uploads a file and returns its CID.
-func (c *assetCopy) add(ctx context.Context, w *Work, state store.Work, part string, size int64, open func(context.Context) (io.ReadCloser, error)) (string, error) {
+// uploadFile uploads a file and returns its CID.
+func (c *assetCopy) uploadFile(ctx context.Context, w *Work, state store.Work, part string, size int64, open func(context.Context) (io.ReadCloser, error)) (string, error) {
 	u, err := w.openUpload(ctx, state, c.task, part)
 	if err != nil {
 		return "", err

@@ -215,7 +215,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("status = %+v", task.Status)
 	}
 	wait.Until(t, "empty folder", func() bool {
-		if err := n.tidyFolders(t.Context()); err != nil {
+		if err := n.deleteEndedFolders(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return empty(n.Dir)

@@ -62,7 +62,7 @@ type upload struct {
 // openUpload returns the upload of a part of a task's result.
 func (w *Work) openUpload(ctx context.Context, state store.Work, t weir.Task, part string) (*upload, error) {
 	if w.IPFS.Open == nil {
-		return nil, weir.Errorf(weir.Unavailable, "this server can't write to IPFS")
+		return nil, weir.Errorf(weir.Unavailable, "this server has no IPFS node or upload service (--ipfs)")
 	}
 	space, err := w.IPFS.Open(t.Secrets.Proof, t.CreatedAt.Time())
 	if err != nil {
@@ -193,7 +193,7 @@ func (w *Work) removeUpload(ctx context.Context, job store.Job, u weir.IPFSUploa
 		return err
 	}
 	if u.Remote == weir.IPFSKubo && u.Complete {
-		if err := w.outside(ctx, job, w.unpin(ctx, u)); err != nil {
+		if err := w.retryOrLog(ctx, job, w.unpin(ctx, u)); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (w *Work) unpin(ctx context.Context, u weir.IPFSUpload) error {
 		return err
 	}
 	if w.IPFS.Unpin == nil {
-		return weir.Errorf(weir.Unavailable, "the IPFS node that has %s is not known any more (--ipfs)", u.Root)
+		return weir.Errorf(weir.Unavailable, "%s can't be unpinned: this server has no IPFS node any more (--ipfs)", u.Root)
 	}
 	return w.IPFS.Unpin(ctx, u.Root)
 }

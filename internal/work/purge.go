@@ -63,7 +63,7 @@ func (w *Work) purgeFiles(ctx context.Context, job store.Job, a weir.Asset) erro
 	if a.ObjectStoreID == "" {
 		return nil
 	}
-	return w.outside(ctx, job, w.purgeElsewhere(ctx, a))
+	return w.retryOrLog(ctx, job, w.purgeElsewhere(ctx, a))
 }
 
 // purgeElsewhere deletes the files of an asset in the object store of its owner.
@@ -103,7 +103,7 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 		return err
 	}
 	if known && err == nil && state.Run == run && t.Status.Phase != weir.TaskCompleted {
-		if err := w.outside(ctx, job, w.abort(ctx, t, state)); err != nil {
+		if err := w.retryOrLog(ctx, job, w.abort(ctx, t, state)); err != nil {
 			return err
 		}
 	}
@@ -191,25 +191,25 @@ func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 	return outputs.Abort(ctx, done.Files)
 }
 
-// outside returns an error of a caller's storage for another attempt, or logs it after the last
+// retryOrLog returns an error of a caller's storage for another attempt, or logs it after the last
 // one: it must not block the purge forever.
-func (w *Work) outside(ctx context.Context, job store.Job, err error) error {
+func (w *Work) retryOrLog(ctx context.Context, job store.Job, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	if weir.Retriable(err) && job.Attempt < purgeAttempts {
 		return err
 	}
-	w.Log.WarnContext(ctx, "what was left in a caller's storage could not be deleted", "ref", job.Ref, "err", err)
+	w.Log.WarnContext(ctx, "files in a caller's storage could not be deleted; they stay there", "ref", job.Ref, "err", err)
 	return nil
 }
 
 const (
 	// foldersEvery is the interval of checks of the folders of tasks.
 	foldersEvery = 10 * time.Second
-	// tidyEvery is the interval of tidy, tidyLimit the maximum number of items at once.
-	tidyEvery = time.Minute
-	tidyLimit = 100
+	// purgeEvery is the interval of purgeOld, purgeLimit the maximum number of items at once.
+	purgeEvery = time.Minute
+	purgeLimit = 100
 	// A task without a job for this time starts again.
 	stalledAfter = 2 * time.Minute
 )
@@ -218,15 +218,15 @@ const (
 func (w *Work) cleanUp(ctx context.Context) {
 	tick := time.NewTicker(foldersEvery)
 	defer tick.Stop()
-	var tidied time.Time
+	var purged time.Time
 	for {
-		if err := w.tidyFolders(ctx); err != nil && ctx.Err() == nil {
-			w.Log.WarnContext(ctx, "folders of tasks could not be tidied", "err", err)
+		if err := w.deleteEndedFolders(ctx); err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "folders of ended tasks could not be deleted", "err", err)
 		}
-		if time.Since(tidied) >= tidyEvery {
-			tidied = time.Now()
-			if err := w.tidy(ctx); err != nil && ctx.Err() == nil {
-				w.Log.WarnContext(ctx, "what is old could not be given up", "err", err)
+		if time.Since(purged) >= purgeEvery {
+			purged = time.Now()
+			if err := w.purgeOld(ctx); err != nil && ctx.Err() == nil {
+				w.Log.WarnContext(ctx, "deleted content and expired uploads could not be purged; retrying in a minute", "err", err)
 			}
 		}
 		select {
@@ -237,8 +237,8 @@ func (w *Work) cleanUp(ctx context.Context) {
 	}
 }
 
-// tidyFolders deletes the folders of tasks that have ended, maybe while this node was down.
-func (w *Work) tidyFolders(ctx context.Context) error {
+// deleteEndedFolders deletes the folders of tasks that have ended, maybe while this node was down.
+func (w *Work) deleteEndedFolders(ctx context.Context) error {
 	folders, err := os.ReadDir(w.Dir)
 	if err != nil {
 		return err
@@ -259,20 +259,20 @@ func (w *Work) tidyFolders(ctx context.Context) error {
 	return nil
 }
 
-// tidy purges assets and accounts that were deleted long ago, expires uploads, and restarts stalled
-// tasks.
-func (w *Work) tidy(ctx context.Context) error {
+// purgeOld purges assets and accounts that were deleted long ago, expires uploads, and restarts
+// stalled tasks.
+func (w *Work) purgeOld(ctx context.Context) error {
 	now := time.Now()
 	if err := w.Store.Tx(ctx, func(tx *store.Tx) error {
-		if _, err := tx.PurgeDeletedAssets(ctx, now.Add(-w.DeleteGrace), now, tidyLimit); err != nil {
+		if _, err := tx.PurgeDeletedAssets(ctx, now.Add(-w.DeleteGrace), now, purgeLimit); err != nil {
 			return err
 		}
-		_, err := tx.PurgeDeletedAccounts(ctx, now.Add(-w.DeleteGrace), tidyLimit)
+		_, err := tx.PurgeDeletedAccounts(ctx, now.Add(-w.DeleteGrace), purgeLimit)
 		return err
 	}); err != nil {
 		return err
 	}
-	expired, err := w.Store.ExpiredUploads(ctx, now.Add(-w.UploadExpiry), tidyLimit)
+	expired, err := w.Store.ExpiredUploads(ctx, now.Add(-w.UploadExpiry), purgeLimit)
 	if err != nil {
 		return err
 	}
@@ -286,8 +286,8 @@ func (w *Work) tidy(ctx context.Context) error {
 		return err
 	}
 	for _, id := range stalled {
-		w.Log.WarnContext(ctx, "task had no job and begins again", "task", id)
-		if err := w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ReviveTask(ctx, id) }); err != nil {
+		w.Log.WarnContext(ctx, "task had no job and is restarted", "task", id)
+		if err := w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.RestartTask(ctx, id) }); err != nil {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func (w *Work) purgeAccount(ctx context.Context, job store.Job, id string) error
 	if err := w.Store.ForgetUser(ctx, id); err != nil {
 		return err
 	}
-	w.Log.InfoContext(ctx, "a deleted account was removed with its content", "user", id)
+	w.Log.InfoContext(ctx, "deleted account purged with its content", "user", id)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (w *Work) purgeAccount(ctx context.Context, job store.Job, id string) error
 // the user that is down must not keep weir from emptying its own.
 func forEach[T any](ctx context.Context, userID string, list func(context.Context, store.Query) (store.Page[T], error), do func(T) error) error {
 	var failed error
-	q := store.Query{UserID: userID, Deleted: true, Order: "id-false", Limit: tidyLimit}
+	q := store.Query{UserID: userID, Deleted: true, Order: "id-false", Limit: purgeLimit}
 	for {
 		page, err := list(ctx, q)
 		if err != nil {

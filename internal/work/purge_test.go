@@ -81,7 +81,7 @@ func TestPurgeAccount(t *testing.T) {
 		_, err := tx.DeleteUser(ctx, n.caller.UserID, n.Base, time.Now().Add(-n.DeleteGrace-time.Hour))
 		return err
 	})
-	if err := n.tidy(ctx); err != nil {
+	if err := n.purgeOld(ctx); err != nil {
 		t.Fatal(err)
 	}
 	// While a session is open, nothing is removed.

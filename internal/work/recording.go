@@ -53,7 +53,7 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	if err != nil {
 		return err
 	}
-	dirs, err := r.earlier(ctx, session)
+	dirs, err := r.earlierPeriods(ctx, session)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 		if err != nil {
 			return err
 		}
-		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) {
+		return r.createAsset(ctx, job, session, func(a *weir.Asset, now time.Time) {
 			present(a, kept, signature, now)
 			a.Stored = stored
 		})
@@ -88,8 +88,8 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	case ctx.Err() != nil || weir.Retriable(err) && (weir.KindOf(err) != weir.Internal || job.Attempt < recordingAttempts):
 		return err
 	}
-	r.Log.ErrorContext(ctx, "a recording can't become an asset", "session", id, "err", err)
-	return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { a.Fail(message(err), now) })
+	r.Log.ErrorContext(ctx, "recording failed: it can't be made an asset", "session", id, "err", err)
+	return r.createAsset(ctx, job, session, func(a *weir.Asset, now time.Time) { a.Fail(message(err), now) })
 }
 
 // sign signs a recording that was kept.
@@ -119,8 +119,8 @@ func present(a *weir.Asset, kept media.Recording, signature *media.Signature, no
 	a.Ready(now)
 }
 
-// finish creates the asset of a session and emits events.
-func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Session, end func(*weir.Asset, time.Time)) error {
+// createAsset creates the asset of a session and emits events.
+func (r *Recordings) createAsset(ctx context.Context, job store.Job, session weir.Session, end func(*weir.Asset, time.Time)) error {
 	err := r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
 		stream, err := tx.LockStream(ctx, session.ParentID)
 		if err != nil {
@@ -157,7 +157,7 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		return nil
 	}
 	if err == nil {
-		r.Log.InfoContext(ctx, "recording kept", "session", session.ID, "stream", session.ParentID)
+		r.Log.InfoContext(ctx, "recording saved", "session", session.ID, "stream", session.ParentID)
 	}
 	return err
 }
@@ -166,8 +166,8 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 // earlier period of it and does not answer.
 const periodTimeout = time.Hour
 
-// earlier returns the folders of the earlier periods of a session, "" for one without files.
-func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]string, error) {
+// earlierPeriods returns the folders of the earlier periods of a session, "" for one without files.
+func (r *Recordings) earlierPeriods(ctx context.Context, session weir.Session) ([]string, error) {
 	dirs := make([]string, len(session.Earlier))
 	for period, of := range session.Earlier {
 		if of.Lost {
@@ -181,7 +181,7 @@ func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]strin
 		case ctx.Err() != nil || time.Since(session.LastSeen.Time()) < periodTimeout:
 			return nil, err
 		default:
-			r.Log.ErrorContext(ctx, "a recording is made without what a node has that is gone", "session", session.ID, "node", of.Node, "err", err)
+			r.Log.ErrorContext(ctx, "recording is saved without the media of a node that does not respond", "session", session.ID, "node", of.Node, "err", err)
 			if err := r.Store.Tx(ctx, func(tx *store.Tx) error {
 				_, err := tx.UpdateSession(ctx, session.ID, func(s *weir.Session) error { s.Earlier[period].Lost = true; return nil })
 				return err

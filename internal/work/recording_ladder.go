@@ -60,9 +60,9 @@ func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task,
 		return err
 	}
 	if alone != "" {
-		w.Log.InfoContext(ctx, "a recording has no renditions but its source", "asset", t.OutputAssetID, "why", alone)
+		w.Log.InfoContext(ctx, "recording gets no renditions beside its source", "asset", t.OutputAssetID, "why", alone)
 	}
-	pieces, err := w.cut(ctx, plan, t)
+	pieces, err := w.piecesOf(ctx, plan, t)
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,13 @@ func TestRecordingOfPeriods(t *testing.T) {
 		})
 		return err
 	})
-	if dirs, err := r.earlier(t.Context(), session); weir.KindOf(err) != weir.Upstream {
+	if dirs, err := r.earlierPeriods(t.Context(), session); weir.KindOf(err) != weir.Upstream {
 		t.Errorf("a node that may come back is not waited for: %v, %v", dirs, err)
 	}
 	session.LastSeen = weir.At(time.Now().Add(-2 * periodTimeout))
 	want := []string{folders[0], "", folders[2], ""}
 	for range 2 {
-		dirs, err := r.earlier(t.Context(), session)
+		dirs, err := r.earlierPeriods(t.Context(), session)
 		if diff := cmp.Diff(want, dirs); err != nil || diff != "" {
 			t.Errorf("error %v (-want +got):\n%s", err, diff)
 		}

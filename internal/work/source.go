@@ -169,7 +169,7 @@ func (w *Work) fetching(taskID string) func(done, total int64) {
 // stored unencrypted.
 func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	if w.Decrypt == nil {
-		return origin{}, weir.Errorf(weir.Unavailable, "encrypted files can't be read here")
+		return origin{}, weir.Errorf(weir.Unavailable, "this server can't decrypt files")
 	}
 	key, err := w.Decrypt(t.Secrets.EncryptedKey)
 	if err != nil {
@@ -218,7 +218,7 @@ func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (or
 	}
 	parts, size, err := w.parts(ctx, t.OutputAssetID)
 	if weir.KindOf(err) == weir.NotFound {
-		return origin{}, weir.Errorf(weir.Invalid, "the file that was uploaded is not there any more; request a new upload")
+		return origin{}, weir.Errorf(weir.Invalid, "the uploaded file is no longer stored; request a new upload")
 	}
 	if err != nil {
 		return origin{}, err
@@ -276,7 +276,7 @@ func (w *Work) parts(ctx context.Context, assetID string) (parts []blob.Info, si
 	slices.SortFunc(parts, func(a, b blob.Info) int { return strings.Compare(a.Key, b.Key) })
 	for _, p := range parts {
 		if offset, _ := strconv.ParseInt(path.Base(p.Key), 10, 64); offset != size {
-			return nil, 0, fmt.Errorf("upload of %s: the part at %d follows %d bytes", assetID, offset, size)
+			return nil, 0, fmt.Errorf("upload of %s has a gap: the part at offset %d follows %d bytes", assetID, offset, size)
 		}
 		size += p.Size
 	}

@@ -15,9 +15,9 @@ import (
 	"weir/internal/weir"
 )
 
-// begin handles store.JobTask: it prepares the pieces of a task.
-func (w *Work) begin(ctx context.Context, job store.Job) error {
-	t, state, err := w.start(ctx, job)
+// startTask handles store.JobTask: it prepares the pieces of a task.
+func (w *Work) startTask(ctx context.Context, job store.Job) error {
+	t, state, err := w.markRunning(ctx, job)
 	if errors.Is(err, errNothingToDo) {
 		return nil
 	}
@@ -35,8 +35,8 @@ func (w *Work) begin(ctx context.Context, job store.Job) error {
 	return w.prepare(ctx, job, t, state)
 }
 
-// start marks a task as running, and returns its work.
-func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
+// markRunning marks a task as running, and returns its work.
+func (w *Work) markRunning(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
 	t, err = w.tasks.start(ctx, job, job.Ref, func(tx *store.Tx) (float64, error) {
 		if state, err = tx.StartWork(ctx, job.Ref); err != nil {
 			return 0, err
@@ -53,7 +53,7 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 	var plan vod.Plan
 	usable := json.Unmarshal(state.Plan, &plan) == nil
 	if usable && state.Tied {
-		usable = w.here(t, state)
+		usable = w.hasSource(t, state)
 	}
 	if usable && len(plan.Chunks) > 0 && plan.Source.Sequential == "" {
 		if _, err := w.Engine.Plan(ctx, plan.Source, vod.Request{}); err != nil {
@@ -76,11 +76,11 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 	if err != nil || !usable || !state.Tied {
 		return state, err
 	}
-	return state, w.tied(ctx, job, state, plan)
+	return state, w.encodeTied(ctx, job, state, plan)
 }
 
-// here reports whether the source of a task is on this node.
-func (w *Work) here(t weir.Task, state store.Work) bool {
+// hasSource reports whether the source of a task is on this node.
+func (w *Work) hasSource(t weir.Task, state store.Work) bool {
 	dir, err := w.dir(state)
 	var o origin
 	return err == nil && json.Unmarshal(state.Source, &o) == nil && w.present(t, o, dir) != ""
@@ -118,7 +118,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	if err != nil {
 		return err
 	}
-	pieces, err := w.cut(ctx, plan, t)
+	pieces, err := w.piecesOf(ctx, plan, t)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	if err != nil || src.Sequential == "" {
 		return err
 	}
-	return w.tied(ctx, job, state, plan)
+	return w.encodeTied(ctx, job, state, plan)
 }
 
 // prefix returns the storage prefix of the tracks of a task: the asset's own, or one that is
@@ -145,7 +145,7 @@ func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
 	var r vod.Request
 	nodes, err := w.Store.IdleSlots(ctx)
 	if err != nil {
-		w.Log.WarnContext(ctx, "the idle slots of all nodes are not known", "task", t.ID, "err", err)
+		w.Log.WarnContext(ctx, "idle encode slots of the nodes could not be read", "task", t.ID, "err", err)
 	}
 	for _, idle := range nodes {
 		r.Encoders += vod.Encoders(max(idle, 0))
@@ -184,9 +184,9 @@ const (
 	thumbnailWeight = 0.05
 )
 
-// cut returns the pieces of a plan. Audio that needs no encoding is done at once, so that there is
-// something to play.
-func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Piece, error) {
+// piecesOf returns the pieces of a plan. Audio that needs no encoding is done at once, so that there
+// is something to play.
+func (w *Work) piecesOf(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Piece, error) {
 	var pieces []store.Piece
 	for n, c := range plan.Chunks {
 		weight := plan.Source.Duration
@@ -246,9 +246,9 @@ func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan 
 	return state, err
 }
 
-// tied encodes the pieces of a source that can't be split, one after the other, on the node that
-// has the file.
-func (w *Work) tied(ctx context.Context, job store.Job, state store.Work, plan vod.Plan) error {
+// encodeTied encodes the pieces of a source that can't be split, one after the other, on the node
+// that has the file.
+func (w *Work) encodeTied(ctx context.Context, job store.Job, state store.Work, plan vod.Plan) error {
 	pieces, err := w.Store.Pieces(ctx, state.TaskID)
 	if err != nil {
 		return ownError{err}

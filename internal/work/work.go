@@ -83,7 +83,7 @@ type Work struct {
 // New returns a Work that is ready to run.
 func New(o Options) (*Work, error) {
 	if o.Store == nil || o.Media == nil || o.Engine.FFmpeg == nil || o.Fetcher == nil || o.Dir == "" {
-		return nil, errors.New("work: the store, the storage, the engine, the fetcher and the folder are needed")
+		return nil, errors.New("work: Store, Media, Engine, Fetcher and Dir are required")
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("work: %w", err)
@@ -121,7 +121,7 @@ func (w *Work) Stats() Stats {
 // Run admits tasks and does jobs until ctx ends.
 func (w *Work) Run(ctx context.Context) error {
 	handlers := map[string]store.Handler{
-		store.JobTask:    w.counted(w.begin),
+		store.JobTask:    w.counted(w.startTask),
 		store.JobPiece:   w.counted(w.piece),
 		store.JobPublish: w.counted(w.publish),
 		store.JobPurge:   w.purge,
@@ -185,7 +185,7 @@ func (l *local) unlessBusy(taskID string, do func()) {
 func (w *Work) dir(state store.Work) (string, error) {
 	dir := filepath.Join(w.Dir, state.TaskID, fmt.Sprint(state.Run))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", weir.Wrap(weir.Internal, err, "no folder to work in")
+		return "", weir.Wrap(weir.Internal, err, "the task's folder could not be created")
 	}
 	return dir, nil
 }

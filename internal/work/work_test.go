@@ -318,7 +318,7 @@ func TestTranscode(t *testing.T) {
 		t.Errorf("events = %v", names)
 	}
 	wait.Until(t, "empty storage", func() bool { return empty(filepath.Join(n.Dir, "../media/work")) })
-	if err := n.tidyFolders(t.Context()); err != nil {
+	if err := n.deleteEndedFolders(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, "empty folder", func() bool { return empty(n.Dir) })
