@@ -55,11 +55,11 @@ func (t tally) note(line []byte) {
 	}
 }
 
-// complaint is a line that a test printed by t.Error or t.Fatal, or what ended its process.
-var complaint = regexp.MustCompile(`^\s+\w+\.go:\d+: |^panic: |DATA RACE|^FAIL.*\[`)
+// complaint is a line that a test printed by t.Error or t.Fatal, or what ended its process. What
+// package harness adds to a failure is none.
+var complaint = regexp.MustCompile(`^\s+\w+_test\.go:\d+: |^panic: |DATA RACE|^FAIL.*\[`)
 
-// reason returns the first complaint of a test. The lines that t.Log printed look the same, so the
-// last one that is not followed by a line of the framework counts.
+// reason returns the last complaint of a test: the lines that t.Log printed before look the same.
 func reason(output []string) string {
 	found := ""
 	for _, line := range output {

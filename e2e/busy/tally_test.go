@@ -41,6 +41,7 @@ func TestReason(t *testing.T) {
 	}{
 		{nil, "its subtests, or no reason was printed"},
 		{[]string{"    a_test.go:1: a figure\n", "    a_test.go:9: wrong\n", "--- FAIL: TestA\n"}, "a_test.go:9: wrong"},
+		{[]string{"    a_test.go:9: wrong\n", "    browser.go:80: what hls.js said last\n", "--- FAIL: TestA\n"}, "a_test.go:9: wrong"},
 		{[]string{"panic: index out of range\n", "goroutine 1 [running]:\n"}, "panic: index out of range"},
 		{[]string{"FAIL\tweir/e2e/live [build failed]\n"}, "FAIL\tweir/e2e/live [build failed]"},
 		{[]string{"    a_test.go:1: " + strings.Repeat("x", 200)}, "a_test.go:1: " + strings.Repeat("x", 127) + "…"},

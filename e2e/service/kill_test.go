@@ -246,7 +246,7 @@ func (k *killing) wait(what string, done func(arrivals []arrival, held int) bool
 	defer func() {
 		if k.t.Failed() {
 			left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
-			k.t.Logf("after %d kills %d are left (%v); weir says:\n%s", k.kills, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
+			fmt.Fprintf(k.t.Output(), "after %d kills %d are left (%v); weir says:\n%s\n", k.kills, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
 		}
 	}()
 	wait.Progress(k.t, func() error { return k.to.check(what, done) })
