@@ -18,7 +18,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -115,7 +117,13 @@ func runTests(ctx context.Context, o options, random *rand.Rand, log io.Writer, 
 	if o.run != "" {
 		args = append(args, "-run", o.run)
 	}
+	suspended, err := os.MkdirTemp("", "weir-soak-busy-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(suspended)
 	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(o.packages)...)...)
+	cmd.Env = append(os.Environ(), harness.SuspendedDir+"="+suspended)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = log
 	output, err := cmd.StdoutPipe()
@@ -130,7 +138,7 @@ func runTests(ctx context.Context, o options, random *rand.Rand, log io.Writer, 
 	go func() {
 		defer close(done)
 		if o.stops {
-			stopped = stopProcesses(stopping, cmd.Process.Pid, random)
+			stopped = stopProcesses(stopping, cmd.Process.Pid, suspended, random)
 		}
 	}()
 	lines := bufio.NewReader(output)
@@ -148,8 +156,9 @@ func runTests(ctx context.Context, o options, random *rand.Rand, log io.Writer, 
 	return stopped, nil
 }
 
-// stopProcesses stops one process below a process after another, until the context ends.
-func stopProcesses(ctx context.Context, parent int, random *rand.Rand) (stopped int) {
+// stopProcesses stops one process below a process after another, until the context ends. Those that a
+// test has stopped itself, which have a file in a folder, go on when the test wants it.
+func stopProcesses(ctx context.Context, parent int, suspended string, random *rand.Rand) (stopped int) {
 	between := func(low, high time.Duration) <-chan time.Time {
 		return time.After(low + time.Duration(random.Int64N(int64(high-low))))
 	}
@@ -175,7 +184,9 @@ func stopProcesses(ctx context.Context, parent int, random *rand.Rand) (stopped 
 		case <-ctx.Done():
 		case <-between(time.Second, 8*time.Second):
 		}
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+		if _, err := os.Stat(filepath.Join(suspended, strconv.Itoa(pid))); err != nil {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -67,7 +66,7 @@ func liveGaps(t *testing.T) {
 	e.untilSeen(video, 2)
 
 	// While the encoder holds its breath, everything that it has sent is received.
-	_ = e.cmd.Process.Signal(syscall.SIGSTOP)
+	harness.Suspend(t, e.cmd.Process.Pid)
 	allReceived(t, rtmp)
 	before := s.now()
 	base.Store(new(string))

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ func liveNodes(t *testing.T) {
 		if how == "well" {
 			third.checkClip(t, session.ID)
 		}
-		_ = e.cmd.Process.Signal(syscall.SIGSTOP)
+		harness.Suspend(t, e.cmd.Process.Pid)
 		allReceived(t, rtmp[a])
 		lost := maxHeld
 		if how == "killed" {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +40,7 @@ func liveRecording(t *testing.T) {
 	cursor := recording(events, t, "recording.started", s.session().ID)
 	e := send()
 	// While the encoder holds its breath, everything that it has sent is received.
-	_ = e.cmd.Process.Signal(syscall.SIGSTOP)
+	harness.Suspend(t, e.cmd.Process.Pid)
 	allReceived(t, rtmp)
 	w.Kill()
 	e.kill()

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -70,13 +69,13 @@ func TestNodeSuspended(t *testing.T) {
 	a.Must("PATCH", "/api/asset/"+asset, map[string]any{"name": "first"}, nil)
 	to.until(t, "something arrives", one)
 	b.Start()
-	signal(t, a, syscall.SIGSTOP)
+	harness.Suspend(t, a.Cmd.Process.Pid)
 	harness.Eventually(t, func() error { return stopped(a) })
 	to.release() // the answer waits for the node to read it
 	to.until(t, "the answer is given", func(_ []arrival, held int) bool { return held == 0 })
 	to.hold()
 	to.until(t, "the other node takes over", one)
-	signal(t, a, syscall.SIGCONT)
+	harness.Resume(t, a.Cmd.Process.Pid)
 	harness.Eventually(t, func() error {
 		if !strings.Contains(a.Log.String(), interrupted) {
 			return fmt.Errorf("the node that was stopped does not say what became of its delivery:\n%s", a.Log)
@@ -119,13 +118,6 @@ func stopped(w *harness.Weir) error {
 		}
 	}
 	return nil
-}
-
-func signal(t *testing.T, w *harness.Weir, s syscall.Signal) {
-	t.Helper()
-	if err := w.Cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestNodesAgree changes things at one node and looks at the other.

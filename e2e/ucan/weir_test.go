@@ -146,7 +146,7 @@ func TestTranscode(t *testing.T) {
 			t.Errorf("the account has the uploads %+v", uploads)
 		}
 	})
-	if strings.Contains(w.Log.String(), "will be tried again") {
+	if strings.Contains(w.Log.String(), "will be retried") {
 		t.Errorf("a task was repeated:\n%s", harness.WithoutRequests(w.Log.String()))
 	}
 	w.Stop()

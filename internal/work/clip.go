@@ -125,11 +125,11 @@ func (c *Clips) openAsset(ctx context.Context, id string) (s clipSource, err err
 	a, err := c.Store.Asset(ctx, id)
 	switch {
 	case weir.IsNotFound(err) || err == nil && a.Deleted:
-		return s, weir.Errorf(weir.NotFound, "what the clip is cut from was deleted")
+		return s, weir.Errorf(weir.NotFound, "the source of the clip was deleted")
 	case err != nil:
 		return s, ownError{err}
 	case a.Status.Phase != weir.AssetReady:
-		return s, weir.Errorf(weir.NotFound, "what the clip is cut from is not ready")
+		return s, weir.Errorf(weir.NotFound, "the source of the clip is not ready")
 	}
 	s.asset = id
 	prefix := assetFolder(id)
@@ -159,7 +159,7 @@ func (c *Clips) openAsset(ctx context.Context, id string) (s clipSource, err err
 		s.Audio = append(s.Audio, track)
 	}
 	if len(s.all()) == 0 || len(s.main().Index().Segments) == 0 {
-		return s, weir.Errorf(weir.NotFound, "what the clip is cut from has no media")
+		return s, weir.Errorf(weir.NotFound, "the source of the clip has no media")
 	}
 	return s, nil
 }
@@ -278,7 +278,7 @@ func (c *Clips) openRecording(ctx context.Context, sessionID string) (s clipSour
 		return c.openAsset(ctx, sessionID)
 	}
 	if err == nil && a.Status.Phase == weir.AssetFailed {
-		return s, weir.Errorf(weir.Gone, "the stream has ended, and its recording could not be made")
+		return s, weir.Errorf(weir.Gone, "the stream has ended, and its recording failed")
 	}
 	session, err := c.Store.Session(ctx, sessionID)
 	if err != nil && !weir.IsNotFound(err) {
@@ -333,7 +333,7 @@ func (s clipSource) window(p *weir.ClipParams) (start, end time.Duration, warnin
 	case start >= times.End() && s.live:
 		return 0, 0, nil, weir.Errorf(weir.Gone, "the stream ended before the start of the clip")
 	case start >= times.End():
-		return 0, 0, nil, weir.Errorf(weir.Gone, "the clip starts after the end of what it is cut from")
+		return 0, 0, nil, weir.Errorf(weir.Gone, "the clip starts after the end of its source")
 	}
 	if end > times.End()+clipSlack {
 		missing := (end - times.End()).Round(time.Millisecond)
@@ -345,7 +345,7 @@ func (s clipSource) window(p *weir.ClipParams) (start, end time.Duration, warnin
 // cut cuts the clip of a task.
 func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	if t.Params.Clip == nil || t.Params.Clip.ClipStrategy == nil {
-		return weir.Errorf(weir.Invalid, "the task does not say what to cut")
+		return weir.Errorf(weir.Invalid, "the task names no source of the clip")
 	}
 	source, err := c.open(ctx, job, t)
 	if err != nil {
@@ -357,7 +357,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	}
 	dir := filepath.Join(c.Dir, t.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return weir.Wrap(weir.Internal, err, "no folder to work in")
+		return weir.Wrap(weir.Internal, err, "the folder of the clip could not be created")
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	began := time.Now()
@@ -369,7 +369,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 		return err
 	})
 	if weir.IsNotFound(err) {
-		return weir.Wrap(weir.Gone, err, "there is no frame to cut: what the clip is cut from was deleted, is no longer kept, or has a gap there")
+		return weir.Wrap(weir.Gone, err, "the clip would have no frame: its source was deleted, is no longer kept, or has a gap there")
 	}
 	if err != nil {
 		return err

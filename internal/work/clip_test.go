@@ -215,7 +215,7 @@ func TestClipOfAsset(t *testing.T) {
 	c.checkClip(t, h, task, frames, first)
 	late := c.clip(t, weir.ClipParams{InputID: source.ID}, start, end)
 	late = c.until(t, late.ID, phase(weir.TaskFailed))
-	if late.Status.ErrorMessage != "what the clip is cut from was deleted" {
+	if late.Status.ErrorMessage != "the source of the clip was deleted" {
 		t.Errorf("a clip of a deleted asset: %+v", late.Status)
 	}
 }

@@ -184,7 +184,7 @@ func (s *tasks) fail(ctx context.Context, job store.Job, taskID string, failure 
 		return nil
 	}
 	s.retried.Add(1)
-	s.log.WarnContext(ctx, "task will be tried again", "task", taskID, "job", job.Kind, "delay", delay, "err", failure)
+	s.log.WarnContext(ctx, "task failed and will be retried", "task", taskID, "job", job.Kind, "delay", delay, "err", failure)
 	if s.keepJob {
 		return store.Later(delay)
 	}

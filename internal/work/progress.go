@@ -83,7 +83,7 @@ func (p *progress) report(ctx context.Context, log *slog.Logger, write func(ctx 
 		}
 		for taskID, changed := range p.take() {
 			if err := write(ctx, taskID, changed); err != nil && ctx.Err() == nil {
-				log.WarnContext(ctx, "progress of a task could not be written", "task", taskID, "err", err)
+				log.WarnContext(ctx, "task progress could not be written", "task", taskID, "err", err)
 			}
 		}
 	}

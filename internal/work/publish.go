@@ -76,7 +76,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 	}
 	if p.state.Publisher != nil {
 		if err := json.Unmarshal(p.state.Publisher, &p.done); err != nil {
-			return fmt.Errorf("publication of task %s: %w", p.task.ID, err)
+			return fmt.Errorf("decode publication of task %s: %w", p.task.ID, err)
 		}
 	}
 	names, err := p.publishable(ctx)
@@ -123,7 +123,7 @@ func (w *Work) results(ctx context.Context, taskID string, names []string) (chun
 			audio = append(audio, track)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("result of %s of task %s: %w", name, taskID, err)
+			return nil, nil, fmt.Errorf("decode result of %s of task %s: %w", name, taskID, err)
 		}
 	}
 	return chunks, audio, nil
@@ -216,12 +216,12 @@ func (p *publication) put(ctx context.Context, outputs *publish.Outputs) error {
 	}
 	err := outputs.Publish(ctx, p.done.Files, p.video, p.audio)
 	if err == nil && p.finished() && !p.done.Files.Finished {
-		err = errors.New("everything is done and not everything is published")
+		err = errors.New("all pieces are done, but not all files are published")
 	}
 	if err != nil && ctx.Err() == nil {
 		// The next attempt continues after what was published.
 		if saveErr := save(ctx); saveErr != nil {
-			p.Log.WarnContext(ctx, "what was published could not be noted", "task", p.task.ID, "err", saveErr)
+			p.Log.WarnContext(ctx, "progress of the publication could not be saved", "task", p.task.ID, "err", saveErr)
 		}
 	}
 	return notSaved(err)
