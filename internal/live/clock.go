@@ -24,16 +24,17 @@ const maxFrame = 100 * time.Millisecond
 // start anywhere, jump when the encoder switches scenes or wakes up, and wrap around. All tracks
 // move together, so that audio and video stay in sync.
 type clock struct {
-	start  time.Duration         // presentation time of the first frame on the timeline
-	offset time.Duration         // from the encoder's time to the timeline
-	last   time.Duration         // the latest decode time so far, on the timeline
-	tracks map[int]time.Duration // the same for each track
-	set    bool
+	start    time.Duration         // presentation time of the first frame on the timeline
+	earliest time.Duration         // audio before it is left out
+	offset   time.Duration         // from the encoder's time to the timeline
+	last     time.Duration         // the latest decode time so far, on the timeline
+	tracks   map[int]time.Duration // the same for each track
+	set      bool
 }
 
 // newClock returns a clock that puts the first frame at start.
 func newClock(start time.Duration) *clock {
-	return &clock{start: start, tracks: map[int]time.Duration{}}
+	return &clock{start: start, earliest: start - maxEarly, tracks: map[int]time.Duration{}}
 }
 
 // at returns when a frame is decoded and shown on the timeline. jumped reports that it does not

@@ -46,7 +46,11 @@ func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error 
 
 // clockAt returns a clock for an encoder whose first frame comes now.
 func (s *session) clockAt(now time.Time) *clock {
-	return newClock(max(s.conn.end, now.Sub(s.info.CreatedAt.Time())))
+	c := newClock(max(s.conn.end, now.Sub(s.info.CreatedAt.Time())))
+	if s.conn.end > 0 {
+		c.earliest = max(c.earliest, s.conn.end) // media must not overlap: there would be no MP4 file
+	}
+	return c
 }
 
 // start makes the packers of a publisher, at its first frame that players can begin with. aac
@@ -155,8 +159,8 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 		s.conn.jumpLog = now
 		s.log.Info("the times of the encoder jumped", "to", dts)
 	}
-	if audio && dts < p.clock.start-maxEarly {
-		return nil // from before the first video frame
+	if audio && dts < p.clock.earliest {
+		return nil // from before the first video frame, or the end of what there is
 	}
 	s.health.frame(audio, f.Sync, jumped, dts, len(f.Data), now)
 	s.taps.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || audio, Data: f.Data})

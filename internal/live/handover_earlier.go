@@ -19,6 +19,8 @@ import (
 // that the nodes before carried, as far as the storage has them, and viewers get these segments from
 // there. Segments that are not stored, and numbers that were skipped because nobody knew how far the
 // node before was, are gaps. So a player sees continuous numbers; not every player gets over a jump.
+// What a playlist says of a segment does not change: one that reaches the storage after this node has
+// looked stays a gap here. The recording has it, see Periods.
 
 const (
 	// maxLoad is how long viewers wait for the storage after this node has a segment.
@@ -184,6 +186,7 @@ type earlierSegments struct {
 // earlierPeriod is where the segments of a period are stored.
 type earlierPeriod struct {
 	first  int64 // the number of the first segment
+	count  int64 // of the segments that playlists have; others may reach the storage later
 	folder string
 	tracks []cmaf.Track // of the init segments
 }
@@ -205,7 +208,7 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 		if p == nil || p.discontinuities != at.Discontinuities || !p.fill(e.session.CreatedAt.Time(), at.First) {
 			p = newEarlierSegments(at.First, at.Discontinuities)
 		}
-		p.periods = append(p.periods, earlierPeriod{at.First, media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
+		p.periods = append(p.periods, earlierPeriod{at.First, int64(len(segments)), media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
 		for n, segment := range segments {
 			p.add(segment, tracks[inits[n]], int(at.First)+inits[n])
 		}
@@ -327,8 +330,8 @@ func (b *Broadcast) Stored(name string, n int64, part int) (Stored, bool) {
 		return Stored{}, false
 	}
 	period := r.before.period(n)
-	if period == nil {
-		return Stored{}, false
+	if period == nil || n >= period.first+period.count {
+		return Stored{}, false // a gap stays one
 	}
 	s := Stored{Key: media.SegmentKey(period.folder, int(n-period.first)), Size: -1}
 	if part < 0 {

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,8 +24,15 @@ import (
 // the recording fetches the files of the others. If a node is down, it takes them from the storage,
 // if nodes share one.
 
-// maxFetches is how many files of a period are fetched at the same time.
-const maxFetches = 4
+const (
+	// maxFetches is how many files of a period are fetched at the same time.
+	maxFetches = 4
+	// missingTimeout is how long after the last media of a session its recording waits for segments
+	// that a node has reported, if the node does not answer and the storage does not have them.
+	missingTimeout = time.Minute
+	// wholeName is the name of the file in the folder of a period that has all its files.
+	wholeName = "whole"
+)
 
 // periodFile is a file of a period of a session.
 type periodFile struct {
@@ -111,21 +119,38 @@ type Periods struct {
 
 // Folder returns the folder of a period on this node, and fetches its files from another node
 // before, if it is not there. It can be interrupted and repeated. An error of kind NotFound means
-// that the period has no files.
+// that the period has no files, one of kind Upstream that some may still come.
+//
+// Once the files are there, none are added: the recording may have been begun with them.
 func (p Periods) Folder(ctx context.Context, session weir.Session, period int) (string, error) {
 	name, node := session.Folder(period), session.Earlier[period].Node
 	dir := filepath.Join(p.Dir, name)
-	if node == p.Node {
+	whole := filepath.Join(dir, wholeName)
+	if _, err := os.Stat(whole); node == p.Node || err == nil {
 		return dir, nil
 	}
 	err := p.fetch(ctx, node, name, dir)
 	if weir.KindOf(err) == weir.Upstream {
-		stored := media.Restore(ctx, p.Media, "asset/"+session.ID, period, dir)
-		if weir.KindOf(stored) != weir.NotFound {
-			err = stored
-		}
+		err = p.restore(ctx, session, period, dir, err)
 	}
-	return dir, err
+	if err != nil {
+		return dir, err
+	}
+	return dir, os.WriteFile(whole, nil, 0o600)
+}
+
+// restore takes the files of a period from the storage, because its node does not answer.
+func (p Periods) restore(ctx context.Context, session weir.Session, period int, dir string, silent error) error {
+	segments, err := media.Restore(ctx, p.Media, "asset/"+session.ID, period, dir)
+	if weir.KindOf(err) == weir.NotFound {
+		return silent
+	}
+	of := session.Earlier[period]
+	finished := of.Next - of.First - 1 // the last one may have been open
+	if err == nil && segments < finished && time.Since(session.LastSeen.Time()) < missingTimeout {
+		return weir.Wrap(weir.Upstream, silent, "the storage has %d of %d segments that node %s recorded", segments, finished, of.Node)
+	}
+	return err
 }
 
 // fetch fetches the files of a period from another node.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -336,6 +337,94 @@ func eventually(t *testing.T, is func() bool) {
 	}
 }
 
+// The storage may get the last segment of a node that was killed only after the next node has looked.
+// Then playlists keep the gap, and the recording has the segment.
+func TestHandoverLateSegment(t *testing.T) {
+	a, b := twoTestHubs(t)
+	e := a.publish()
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	a.upload()
+	if err := e.send(2); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context())
+	e2 := b.publish()
+	if err := e2.send(3); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return b.broadcast().Shows("") })
+	session, own := e2.session.info, e2.session.lease.Sequence
+	session.LastSeen = weir.At(time.Now())
+	periods := func() Periods { return Periods{Dir: t.TempDir(), Node: "there", Media: b.hub.o.Upload, Ask: gone} }
+	waits, late := periods(), periods()
+	if _, err := waits.Folder(t.Context(), session, 0); weir.KindOf(err) != weir.Upstream || !strings.Contains(err.Error(), "2 of 3 segments") {
+		t.Errorf("a segment that was reported is missing: %v", err)
+	}
+	session.LastSeen = weir.At(time.Now().Add(-2 * missingTimeout))
+	checkSegments(t, late, session, 2)
+
+	a.upload()
+	if err := e2.send(70); err != nil { // the other node is not in the last minute any more
+		t.Fatal(err)
+	}
+	for n, want := range []bool{true, true, false} {
+		if _, ok := b.broadcast().Stored(videoName, int64(n), -1); ok != want {
+			t.Errorf("segment %d is stored: %v", n, ok)
+		}
+	}
+	if segments, gaps, _ := listed(b.lists(videoName)["all"]); int64(gaps) != own-2 || !slices.Equal(segments[:3], []int64{0, 1, own}) {
+		t.Errorf("the playlist has %d gaps and the segments %d", gaps, segments)
+	}
+	checkSegments(t, waits, session, 3)
+	checkSegments(t, late, session, 2) // the recording may have been begun with these
+}
+
+// checkSegments looks how many segments the folder of the first period has.
+func checkSegments(t *testing.T, periods Periods, session weir.Session, want int64) {
+	t.Helper()
+	dir, err := periods.Folder(t.Context(), session, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := media.Recover(filepath.Join(dir, videoName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Next() != want {
+		t.Errorf("the recording has %d segments of the first node, want %d", r.Next(), want)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node that does not know whether a session goes on uploads nothing: it would overwrite the asset.
+func TestUploadEnds(t *testing.T) {
+	a, b := twoTestHubs(t)
+	e := a.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	uploads := func(what string, want bool) {
+		t.Helper()
+		if got := len(a.hub.uploadable(t.Context())) > 0; got != want {
+			t.Errorf("%s: uploads %v, want %v", what, got, want)
+		}
+	}
+	uploads("a new session", true)
+	e.session.beatSaved(time.Now().Add(-weir.OnAirLease))
+	uploads("the store was not told for long", false)
+	a.hub.beat(t.Context())
+	uploads("the store was told", true)
+	b.carry(3)
+	a.hub.beat(t.Context())
+	uploads("another node has the session", true)
+	b.end()
+	uploads("it has ended", false)
+}
+
 // hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
 func TestHandoverShowsWholeSegments(t *testing.T) {
 	a, b := twoTestHubs(t)
@@ -413,7 +502,7 @@ func (s *testHub) carry(seconds float64) int64 {
 
 // upload writes all that is finished to the storage.
 func (s *testHub) upload() {
-	for _, one := range s.hub.uploadable() {
+	for _, one := range s.hub.uploadable(s.Context()) {
 		one.uploads.add(s.Context(), &one.renditions)
 	}
 }
@@ -545,10 +634,7 @@ func TestUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := e.session.info
-	session.Earlier = []weir.Period{{Node: "here"}}
-	gone := func(context.Context, string, string) (io.ReadCloser, error) {
-		return nil, weir.Errorf(weir.Upstream, "gone")
-	}
+	session.Earlier, session.LastSeen = []weir.Period{{Node: "here", Next: 4}}, weir.At(time.Now())
 	periods := Periods{Dir: t.TempDir(), Node: "there", Media: storage, Ask: gone}
 	wait.NoError(t, func() error {
 		dir, err := periods.Folder(t.Context(), session, 0)
@@ -561,6 +647,11 @@ func TestUpload(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// gone asks a node that does not answer.
+func gone(context.Context, string, string) (io.ReadCloser, error) {
+	return nil, weir.Errorf(weir.Upstream, "gone")
 }
 
 func disk(t *testing.T) blob.Store {

@@ -291,9 +291,7 @@ func (h *Hub) beat(ctx context.Context) {
 		return
 	}
 	for _, s := range sessions {
-		// The store may leave out a stream that another transaction is changing, so a sample goes
-		// with two beats.
-		s.samplesSaved(now.Add(-beatEvery / 2))
+		s.beatSaved(now)
 	}
 	for _, l := range lost {
 		if err := h.finish(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {

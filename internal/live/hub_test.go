@@ -139,6 +139,51 @@ func (s *testHub) publishWith(reuse func([]byte)) *encoder {
 	return &encoder{testHub: s, Publisher: p}
 }
 
+// Audio may begin a little before the video, but not before the end of the audio that there is. An
+// encoder that runs already when it connects over SRT sends audio for a while until its first key frame.
+func TestAudioDoesNotOverlap(t *testing.T) {
+	s := newTestHub(t, true)
+	p, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracks := testTracks(t)
+	send := func(track int, from, to, step time.Duration) {
+		t.Helper()
+		for at := from; at < to; at += step {
+			if err := p.Write(Frame{Track: track, PTS: at, DTS: at, Sync: true, Data: []byte{1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const second, aac = time.Second, time.Second * 1024 / 48000
+	if err := p.SetTracks(t.Context(), tracks[1:]); err != nil {
+		t.Fatal(err)
+	}
+	send(0, 0, 2*second, aac)
+	if err := p.SetTracks(t.Context(), tracks); err != nil {
+		t.Fatal(err)
+	}
+	send(0, 2*second, 2*second+1, 40*ms)
+	send(1, 1920*ms, 5*second, aac)
+	send(0, 2040*ms, 5*second, 40*ms)
+	p.Close(true)
+	before := int64(0)
+	index, _, err := p.session.renditions.audio.recorder.Index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, segment := range index.Segments {
+		if segment.Start() < before {
+			t.Errorf("segment %d of the audio begins at %d, the one before ends at %d", n, segment.Start(), before)
+		}
+		before = segment.End()
+	}
+	if len(index.Segments) < 2 {
+		t.Errorf("%d segments", len(index.Segments))
+	}
+}
+
 // The data of frames goes back to whoever sent them while it sends, and not when another
 // encoder takes over: it may be reading into what it has.
 func TestReuseWithinWrite(t *testing.T) {

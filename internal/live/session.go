@@ -37,6 +37,7 @@ type session struct {
 	audio   audioEncoders // Opus to AAC, AAC to Opus
 	taps    taps          // readers of the frames beside the packager
 	health  health        // how the encoder does
+	beaten  time.Time     // when the store last had a beat, or the session was opened
 	stopped bool          // it does not continue on this node
 	over    bool          // it does not continue anywhere
 }
@@ -44,7 +45,7 @@ type session struct {
 // openSession opens a session with what is in its folder, if there is one.
 func openSession(o Options, stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
 	s := &session{
-		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease,
+		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, beaten: time.Now(),
 		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
@@ -113,11 +114,21 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 	return b
 }
 
-// samplesSaved notes that the store has the health samples from before a time.
-func (s *session) samplesSaved(before time.Time) {
+// beatSaved notes that the store has the beat of a time. It may have left out a stream that another
+// transaction was changing, so a health sample goes with two beats.
+func (s *session) beatSaved(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.health.saved(weir.At(before))
+	s.beaten = at
+	s.health.saved(weir.At(at.Add(-beatEvery / 2)))
+}
+
+// reported reports whether the store had a beat so lately that no other node has taken the session
+// for abandoned.
+func (s *session) reported(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.beaten) < weir.OnAirLease
 }
 
 // finished reports whether nothing will be added to the session.

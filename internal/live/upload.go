@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,16 +23,21 @@ const (
 // uploadAll puts finished segments of recorded sessions into the storage. A session that ends does
 // not wait for it: its remaining files stay until they are uploaded with the asset.
 func (h *Hub) uploadAll(ctx context.Context) {
-	atOnce(h.uploadable(), maxUploads, func(s *session) { s.uploads.add(ctx, &s.renditions) })
+	atOnce(h.uploadable(ctx), maxUploads, func(s *session) { s.uploads.add(ctx, &s.renditions) })
 }
 
 // uploadable returns the sessions that are recorded here, or were until another node took over.
-func (h *Hub) uploadable() []*session {
-	all := h.all()
+//
+// The asset has its segments where the first node of a session uploads them. So a node that could not
+// reach the store for a while, as in a paused virtual machine, must ask first: the session may have
+// ended on another node, and uploads would overwrite segments of the asset.
+func (h *Hub) uploadable(ctx context.Context) []*session {
+	all := slices.DeleteFunc(h.all(), func(s *session) bool { return !s.reported(time.Now()) })
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	for s := range h.ended {
-		if s.handedOver.Load() {
+	moved := slices.DeleteFunc(slices.Collect(maps.Keys(h.ended)), func(s *session) bool { return !s.handedOver.Load() })
+	h.mu.Unlock()
+	for _, s := range moved {
+		if air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID); err == nil && air.SessionID == s.info.ID {
 			all = append(all, s)
 		}
 	}

@@ -2,6 +2,8 @@ package media
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,7 +25,7 @@ func TestPeriods(t *testing.T) {
 	defer store.Close()
 	const prefix = "asset/one"
 	lost, dirs := filepath.Join(root, "lost"), []string{filepath.Join(root, "first"), filepath.Join(root, "second")}
-	if err := Restore(t.Context(), store, prefix, 0, dirs[0]); weir.KindOf(err) != weir.NotFound {
+	if _, err := Restore(t.Context(), store, prefix, 0, dirs[0]); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("nothing is there: error %v, want one of kind not-found", err)
 	}
 
@@ -80,8 +82,11 @@ func TestPeriods(t *testing.T) {
 		}
 	}
 
-	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
-	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
+	for range 2 {
+		if n, err := Restore(t.Context(), store, prefix, 0, dirs[0]); n != 5 || err != nil {
+			t.Errorf("%d segments were restored, error %v, want 5", n, err)
+		}
+	}
 	restored, err := Recover(filepath.Join(dirs[0], RecordedVideo))
 	must(t, err)
 	first.check(t, restored, "restored")
@@ -122,6 +127,43 @@ func TestPeriods(t *testing.T) {
 	for info, err := range store.List(t.Context(), prefix+"/"+periodsFolder) {
 		t.Errorf("%s is left, error %v", info.Key, err)
 	}
+}
+
+// A machine may be lost at any moment of an upload: the segments that are in the storage can be used.
+func TestUploadBreaksOff(t *testing.T) {
+	root := t.TempDir()
+	disk, err := blob.NewDisk(filepath.Join(root, "media"))
+	must(t, err)
+	defer disk.Close()
+	store := &failingStore{Store: disk, puts: 3}
+	all := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(filepath.Join(root, "track"), all.tracks[0])
+	must(t, err)
+	for range 3 {
+		all.write(t, r, 2, true)
+	}
+	if err := r.Upload(t.Context(), store, "asset/one", 0, RecordedVideo, &Uploaded{}); err == nil {
+		t.Fatal("the storage took everything")
+	}
+	must(t, r.Close())
+	if n, err := Restore(t.Context(), store, "asset/one", 0, filepath.Join(root, "restored")); n != 2 || err != nil {
+		t.Errorf("%d segments were restored, error %v, want 2", n, err)
+	}
+}
+
+// failingStore fails after so many objects.
+type failingStore struct {
+	blob.Store
+	puts int
+}
+
+func (s *failingStore) Path(string) (string, bool) { return "", false }
+
+func (s *failingStore) Put(ctx context.Context, key string, r io.Reader, size int64, o blob.PutOptions) error {
+	if s.puts--; s.puts < 0 {
+		return errors.New("the storage is full")
+	}
+	return s.Store.Put(ctx, key, r, size, o)
 }
 
 // TestStoredPeriodGrows reads a period while another node records it. Its index and journal have few

@@ -16,7 +16,7 @@ import (
 )
 
 // A recording is uploaded to shared storage while it is made, so that it is not lost with the machine:
-// the finished segments, then the journal and the index, in pieces. Restore writes the files of a
+// the journal, in pieces, the finished segments, then the index, in pieces. Restore writes the files of a
 // recording again from the segments and the journal; a node that continues the broadcast reads the
 // earlier periods from the index (period.go).
 
@@ -49,14 +49,16 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 	if next == 0 || is.segment >= next && is.index.size >= size {
 		return nil
 	}
+	// The journal comes first: whatever segments are in the store when the machine is lost, or arrive
+	// there later, can be used.
+	if err := r.putPiece(ctx, store, logPrefix(prefix, period, name, journalName), journalName, &is.journal, maxIndex); err != nil {
+		return err
+	}
 	for is.segment < next {
 		if err := blob.Share(ctx, store, SegmentKey(segments, int(is.segment)), r.path(is.segment), segmentOptions); err != nil {
 			return err
 		}
 		is.segment++
-	}
-	if err := r.putPiece(ctx, store, logPrefix(prefix, period, name, journalName), journalName, &is.journal, maxIndex); err != nil {
-		return err
 	}
 	return r.putPiece(ctx, store, logPrefix(prefix, period, name, indexName), indexName, &is.index, size)
 }
@@ -78,50 +80,52 @@ func firstMissing(ctx context.Context, store blob.Store, prefix string, count in
 	return int64(n), failed
 }
 
-// Restore writes the files of a period into a folder, from a store. Existing files are not fetched again.
-// An error of kind weir.NotFound means that the store has none.
-func Restore(ctx context.Context, store blob.Store, prefix string, period int, dir string) error {
+// Restore writes the files of a period into a folder, from a store, and returns how many segments its
+// longest track has there. Existing files are not fetched again. An error of kind weir.NotFound means
+// that the store has none.
+func Restore(ctx context.Context, store blob.Store, prefix string, period int, dir string) (segments int64, err error) {
 	found := false
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
-		err := restoreTrack(ctx, store, prefix, period, name, filepath.Join(dir, name))
+		n, err := restoreTrack(ctx, store, prefix, period, name, filepath.Join(dir, name))
 		if err != nil && weir.KindOf(err) != weir.NotFound {
-			return err
+			return 0, err
 		}
-		found = found || err == nil
+		found, segments = found || err == nil, max(segments, n)
 	}
 	if !found {
-		return weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
+		return 0, weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
 	}
-	return nil
+	return segments, nil
 }
 
-func restoreTrack(ctx context.Context, store blob.Store, prefix string, period int, name, dir string) error {
+func restoreTrack(ctx context.Context, store blob.Store, prefix string, period int, name, dir string) (segments int64, err error) {
 	journal, err := readPieces(ctx, store, logPrefix(prefix, period, name, journalName), nil)
 	if err == nil && len(journal) == 0 {
 		err = weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return diskError(err, "make the folder of a recording")
+		return 0, diskError(err, "make the folder of a recording")
 	}
 	g, fetching := errgroup.WithContext(ctx)
 	g.SetLimit(restoresAtOnce)
 	for info, err := range store.List(ctx, PeriodFolder(prefix, period, name)) {
 		if err != nil {
-			return errors.Join(err, g.Wait())
+			return 0, errors.Join(err, g.Wait())
 		}
 		if _, ok := numbered(path.Base(info.Key), "", ".m4s"); !ok {
 			continue
 		}
+		segments++
 		g.Go(func() error { return restoreFile(fetching, store, info, filepath.Join(dir, path.Base(info.Key))) })
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return 0, err
 	}
 	// It comes last: without it there is nothing to recover.
-	return replaceFile(dir, journalName, nil, journal)
+	return segments, replaceFile(dir, journalName, nil, journal)
 }
 
 func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file string) error {

@@ -243,7 +243,8 @@ func (s *Store) KeepLines(ctx context.Context, keep []Line) error {
 // voidAtOnce bounds how long the transaction takes.
 const voidAtOnce = 1000
 
-// voidClaims leaves the lines of nodes that are gone, or have started again.
+// voidClaims gives up the claims of nodes that are gone, or have started again. The lines keep their
+// places: what was cut off is sent before what has waited for less long.
 func (tx *Tx) voidClaims(ctx context.Context) error {
 	void, err := many(ctx, tx.conn, scanLine, `SELECT webhook_id, resource FROM delivery_line
 		WHERE claim > '' AND NOT EXISTS (SELECT 1 FROM node n WHERE n.id || '.' || n.boot = claim) LIMIT $1`+tx.store.engine.forUpdateOfFree(), voidAtOnce)
@@ -251,7 +252,7 @@ func (tx *Tx) voidClaims(ctx context.Context) error {
 		return err
 	}
 	for _, l := range void {
-		if _, err := tx.leaveLine(ctx, l); err != nil {
+		if _, err := tx.conn.exec(ctx, "UPDATE delivery_line SET claim = '' WHERE webhook_id = $1 AND resource = $2", l.WebhookID, l.Resource); err != nil {
 			return err
 		}
 	}

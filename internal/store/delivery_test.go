@@ -328,6 +328,29 @@ func TestClaimOfFormerBoot(t *testing.T) {
 	})
 }
 
+// TestClaimKeepsItsPlace shows that what a node was sending when it was killed is sent before what
+// has waited for less long.
+func TestClaimKeepsItsPlace(t *testing.T) {
+	eachPair(t, "node-a", "node-a", func(t *testing.T, a, b *Store) {
+		if err := a.register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		hook := hookOfAssets(t, a)
+		e1, e2 := emit(t, a, "asset/1"), emit(t, a, "asset/2")
+		for i, e := range []weir.Event{e1, e2} { // so that the order does not depend on the clock's steps
+			if _, err := a.conn.exec(t.Context(), "UPDATE delivery_line SET due_at = $2 WHERE resource = $1", e.Resource, time.Now().UnixMilli()-int64(10-i)*60_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(t, a, hook, &e1)
+		if err := b.register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		take(t, b, hook, &e1)
+		take(t, b, hook, &e2)
+	})
+}
+
 // TestClaimOfNodeThatLeft shows that a claim does not outlive a node that has signed off.
 func TestClaimOfNodeThatLeft(t *testing.T) {
 	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
