@@ -4,7 +4,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -o /weir .
+RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags=-s -o /weir .
 
 FROM debian:bookworm-slim
 RUN apt-get update \

@@ -26,7 +26,7 @@ run: ## install ffmpeg if it is missing, build and serve (make run ARGS="--http 
 	@./weir serve $(ARGS)
 
 build: ## build ./weir, one static binary
-	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
+	CGO_ENABLED=0 go build $(VCS) -trimpath -ldflags=-s -o weir .
 
 release: ## build binaries, Debian packages and images of this commit into release/ (ARCHS=amd64: not for arm64)
 	scripts/need arch-test dpkg-deb mmdebstrap qemu-aarch64-static umoci

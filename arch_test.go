@@ -123,6 +123,7 @@ var libraries = map[string]string{
 	"golang.org/x/sync":                     "all",
 	"golang.org/x/sys/unix":                 "server cli ffmpeg blob media",
 	"golang.org/x/time/rate":                "ingest live srt",
+	"google.golang.org/protobuf":            "server", // spans
 	"modernc.org/sqlite":                    "store",
 	"pgregory.net/rapid":                    "tests",
 }

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -42,13 +42,17 @@ func (s *server) openTracer(ctx context.Context) (err error) {
 }
 
 // newTracer returns a tracer if the usual OTEL_* variables say where to send spans, and nil
-// otherwise. The exporter and the sampler read the other variables themselves.
+// otherwise. The sampler and the resource read other variables themselves.
 func newTracer(ctx context.Context, env func(string) (string, bool), v Version, log *slog.Logger) (*tracer, error) {
 	wanted, err := tracesWanted(env)
 	if err != nil || !wanted {
 		return nil, err
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	to, err := newCollector(env)
+	if err != nil {
+		return nil, fmt.Errorf("start OpenTelemetry: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, to)
 	if err != nil {
 		return nil, fmt.Errorf("start OpenTelemetry: %w", err)
 	}
