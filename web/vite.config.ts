@@ -1,10 +1,6 @@
 import preact from '@preact/preset-vite'
 import { defineConfig, type Plugin, runnerImport } from 'vite'
 
-// Builds the scripts and styles of all pages into dist/. internal/web serves them in a folder that
-// has the hash of all of them in its name, so they can be cached for ever and keep plain names here.
-// It reads manifest.json to know what an entry needs; the pages themselves are templates in pages/.
-
 // consolePaths writes console.json: the first segments of the paths of the console, which the server
 // answers with its page.
 const consolePaths: Plugin = {
@@ -15,6 +11,9 @@ const consolePaths: Plugin = {
   },
 }
 
+// Builds the scripts and styles of all pages into dist/. internal/web serves them in a folder that
+// has the hash of all of them in its name, so they can be cached for ever and keep plain names here.
+// It reads manifest.json to know what an entry needs; the pages themselves are templates in pages/.
 export default defineConfig({
   base: './', // below any prefix of a proxy
   plugins: [preact({ devToolsEnabled: false, prefreshEnabled: false }), consolePaths],
