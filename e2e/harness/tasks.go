@@ -85,8 +85,9 @@ func (w *Weir) Ended(id string) words.Task {
 // Watch reads a task until it is as wanted.
 func (w *Weir) Watch(id string, wanted func(words.Task) bool) (task words.Task) {
 	w.T.Helper()
+	reached := false
 	defer func() {
-		if w.T.Failed() {
+		if !reached {
 			w.T.Logf("weir says:\n%s", Tail(WithoutRequests(w.Log.String())))
 		}
 	}()
@@ -104,6 +105,7 @@ func (w *Weir) Watch(id string, wanted func(words.Task) bool) (task words.Task) 
 		}
 		return fmt.Errorf("the task is not as wanted: %s", text)
 	})
+	reached = true
 	return task
 }
 

@@ -243,13 +243,15 @@ func (k *killing) kill() {
 // wait waits as long as something more arrives.
 func (k *killing) wait(what string, done func(arrivals []arrival, held int) bool) {
 	k.t.Helper()
+	reached := false
 	defer func() {
-		if k.t.Failed() {
+		if !reached {
 			left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
 			fmt.Fprintf(k.t.Output(), "after %d kills %d are left (%v); weir says:\n%s\n", k.kills, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
 		}
 	}()
 	wait.Progress(k.t, func() error { return k.to.check(what, done) })
+	reached = true
 }
 
 // killAnytime kills weir while it does whatever it does.
