@@ -90,7 +90,7 @@ func (s *session) start(p *Publisher, first Frame, aac *aacEncoder) error {
 	if s.audio.aac = aac; aac != nil {
 		aac.start()
 	}
-	s.taps.share(Tapped{Tracks: p.tracks})
+	s.taps.share(TapItem{Tracks: p.tracks})
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 		return nil // from before the first video frame, or the end of what there is
 	}
 	s.health.frame(audio, f.Sync, jumped, dts, len(f.Data), now)
-	s.taps.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || audio, Data: f.Data})
+	s.taps.share(TapItem{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || audio, Data: f.Data})
 	if audio && s.audio.aac != nil {
 		s.audio.aac.add(pts, f.Data) // packAAC gets it when it is encoded
 		return nil
@@ -221,7 +221,7 @@ func (s *session) packAAC(track cmaf.Track, f sample) error {
 	s.conn.end = max(s.conn.end, track.Time(f.at+int64(f.Duration)))
 	for _, t := range s.taps.all {
 		if t.form == AudioAAC && t.transcoded >= 0 {
-			t.addAudio(Tapped{Track: t.transcoded, PTS: start, DTS: start, Sync: true, Data: f.data})
+			t.addAudio(TapItem{Track: t.transcoded, PTS: start, DTS: start, Sync: true, Data: f.data})
 		}
 	}
 	return s.conn.muxer.addAudio(f)

@@ -24,7 +24,7 @@ type feed struct {
 	first    time.Duration // when its first frame is shown
 	rate     float64       // frames a second, about
 
-	queue    []Tapped     // frames that were measured, or go to the next ffmpeg
+	queue    []TapItem    // frames that were measured, or go to the next ffmpeg
 	next     []cmaf.Track // announced by the tap
 	ended    error        // of the tap
 	ready    []byte       // for ffmpeg
@@ -112,7 +112,7 @@ func (f *feed) measure() error {
 }
 
 // frame waits for the next video frame; io.EOF when this publisher has no more.
-func (f *feed) frame() (Tapped, error) {
+func (f *feed) frame() (TapItem, error) {
 	for f.next == nil && f.ended == nil && !f.closed.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), maxFrameWait)
 		item, err := f.tap.Next(ctx)
@@ -123,7 +123,7 @@ func (f *feed) frame() (Tapped, error) {
 			f.ended = errTapEnded
 		case err != nil:
 			if _, idle := f.line.now(); idle {
-				return Tapped{}, io.EOF
+				return TapItem{}, io.EOF
 			}
 		case item.Tracks != nil:
 			f.next = item.Tracks
@@ -131,7 +131,7 @@ func (f *feed) frame() (Tapped, error) {
 			return item, nil
 		}
 	}
-	return Tapped{}, io.EOF
+	return TapItem{}, io.EOF
 }
 
 // Read gives the next bytes to ffmpeg.
@@ -150,10 +150,10 @@ func (f *feed) Read(p []byte) (int, error) {
 }
 
 // take returns the next frame, queued ones first.
-func (f *feed) take() (item Tapped, err error) {
+func (f *feed) take() (item TapItem, err error) {
 	if len(f.queue) == 0 {
 		if item, err = f.frame(); err != nil {
-			return Tapped{}, err
+			return TapItem{}, err
 		}
 	} else {
 		item, f.queue = f.queue[0], f.queue[1:]
@@ -161,7 +161,7 @@ func (f *feed) take() (item Tapped, err error) {
 	if f.divide.Load() && f.sequence > 0 && item.Sync && f.opens(item.PTS) {
 		f.queue = slices.Insert(f.queue, 0, item)
 		f.divided.Store(int64(item.PTS))
-		return Tapped{}, io.EOF
+		return TapItem{}, io.EOF
 	}
 	return item, nil
 }
@@ -177,7 +177,7 @@ func (f *feed) opens(at time.Duration) bool {
 }
 
 // encode returns the fragment of a frame. Its duration is not known yet, and not needed.
-func (f *feed) encode(item Tapped) []byte {
+func (f *feed) encode(item TapItem) []byte {
 	shown := f.track.Ticks(item.PTS)
 	f.decoded = min(max(f.track.Ticks(item.DTS), f.decoded+1), shown)
 	f.sequence++

@@ -129,7 +129,7 @@ func (r *rung) share(track cmaf.Track, f sample) {
 	for _, t := range taps.all {
 		if t.rung == r {
 			t.audio = t.addUntil(t.audio, at)
-			t.add(Tapped{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
+			t.add(TapItem{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
 		}
 	}
 }

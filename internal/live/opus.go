@@ -215,7 +215,7 @@ func (m *opusEncoder) share(at time.Duration, packet []byte) {
 	defer m.encoders.taps.mu.Unlock()
 	for _, t := range m.encoders.taps.all {
 		if t.opus == m && t.transcoded >= 0 {
-			t.addAudio(Tapped{Track: t.transcoded, PTS: at, DTS: at, Sync: true, Data: packet})
+			t.addAudio(TapItem{Track: t.transcoded, PTS: at, DTS: at, Sync: true, Data: packet})
 		}
 	}
 }

@@ -131,12 +131,12 @@ func TestVideoWaitsForAudio(t *testing.T) {
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
 	tap := &Tap{form: AudioOpus, transcoded: -1, wake: make(chan struct{}, 1)}
-	tap.receive(Tapped{Tracks: []cmaf.Track{video, audio}})
+	tap.receive(TapItem{Tracks: []cmaf.Track{video, audio}})
 	frame := func(at time.Duration) {
-		tap.receive(Tapped{PTS: at, DTS: at, Sync: true})
-		tap.receive(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
+		tap.receive(TapItem{PTS: at, DTS: at, Sync: true})
+		tap.receive(TapItem{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
 	}
-	opus := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
+	opus := func(at time.Duration) { tap.addAudio(TapItem{Track: 1, PTS: at, DTS: at, Sync: true}) }
 	frame(0)
 	frame(40 * ms)
 	frame(80 * ms)
@@ -145,8 +145,8 @@ func TestVideoWaitsForAudio(t *testing.T) {
 	opus(45 * ms)
 	frame(300 * ms) // for which no audio comes
 	frame(340 * ms)
-	tap.receive(Tapped{Tracks: []cmaf.Track{video}})
-	tap.receive(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
+	tap.receive(TapItem{Tracks: []cmaf.Track{video}})
+	tap.receive(TapItem{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
 	type item struct {
 		track int
 		at    time.Duration
@@ -172,7 +172,7 @@ func TestOpusLosesNothing(t *testing.T) {
 	track, frames := audioOf(t, "1")
 	tap := &Tap{tracks: []cmaf.Track{track}, wake: make(chan struct{}, 1)}
 	for _, f := range frames {
-		tap.add(Tapped{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
+		tap.add(TapItem{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
 	}
 	tap.end(io.EOF)
 	in, err := newOpusFeed(t.Context(), tap, track, 0)

@@ -31,7 +31,7 @@ type taps struct {
 }
 
 // share gives a frame of the encoder to all taps. The caller holds the session's lock.
-func (a *taps) share(f Tapped) {
+func (a *taps) share(f TapItem) {
 	for _, t := range a.all {
 		t.receive(f)
 	}
@@ -57,13 +57,13 @@ type Tap struct {
 
 	// Guarded by the session.
 	opus       *opusEncoder
-	transcoded int      // position of the track that is transcoded, -1 = none
-	audio      []Tapped // waits for the video of the rung
-	video      []Tapped // waits for audio that is transcoded
+	transcoded int       // position of the track that is transcoded, -1 = none
+	audio      []TapItem // waits for the video of the rung
+	video      []TapItem // waits for audio that is transcoded
 
 	mu      sync.Mutex
 	tracks  []cmaf.Track
-	queue   []Tapped
+	queue   []TapItem
 	waiting int64 // bytes in queue
 	skip    bool  // until the next frame that decoding can start with
 	late    bool  // because the reader was too slow
@@ -72,9 +72,9 @@ type Tap struct {
 	wake    chan struct{}
 }
 
-// Tapped is a frame on the timeline of the session, or announces the tracks of the frames that
+// TapItem is a frame on the timeline of the session, or announces the tracks of the frames that
 // follow.
-type Tapped struct {
+type TapItem struct {
 	// Tracks are announced at first, and when an encoder came back or changed what it sends.
 	// Times jump there. If there are tracks, this is no frame.
 	Tracks []cmaf.Track
@@ -141,12 +141,12 @@ func (s *session) openTap(o TapOptions) *Tap {
 }
 
 // Next waits for the next frame or announcement. It returns io.EOF when the session is over.
-func (t *Tap) Next(ctx context.Context) (Tapped, error) {
+func (t *Tap) Next(ctx context.Context) (TapItem, error) {
 	for {
 		t.mu.Lock()
 		if len(t.queue) > 0 {
 			f := t.queue[0]
-			t.queue[0] = Tapped{}
+			t.queue[0] = TapItem{}
 			t.queue = t.queue[1:]
 			t.waiting -= int64(len(f.Data))
 			t.mu.Unlock()
@@ -155,11 +155,11 @@ func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 		err := t.err
 		t.mu.Unlock()
 		if err != nil {
-			return Tapped{}, err
+			return TapItem{}, err
 		}
 		select {
 		case <-ctx.Done():
-			return Tapped{}, context.Cause(ctx)
+			return TapItem{}, context.Cause(ctx)
 		case <-t.wake:
 		}
 	}
@@ -190,7 +190,7 @@ func (t *Tap) Close() {
 
 // receive takes a frame or tracks of the encoder, but for the audio that is transcoded. The caller
 // holds the session's lock.
-func (t *Tap) receive(f Tapped) {
+func (t *Tap) receive(f TapItem) {
 	switch {
 	case len(f.Tracks) == 0 && f.Track == t.transcoded:
 	case t.rung != nil:
@@ -209,7 +209,7 @@ func (t *Tap) receive(f Tapped) {
 
 // hold keeps the encoder's audio until the video of the rung is as far. The caller holds the
 // session's lock.
-func (t *Tap) hold(f Tapped) {
+func (t *Tap) hold(f TapItem) {
 	switch {
 	case len(f.Tracks) > 0: // the held audio is of the encoder before
 		t.audio = nil
@@ -229,11 +229,11 @@ func (t *Tap) announce(tracks []cmaf.Track) {
 	case AudioAAC:
 		tracks, t.transcoded = t.session.audio.withAAC(tracks)
 	}
-	t.add(Tapped{Tracks: tracks})
+	t.add(TapItem{Tracks: tracks})
 }
 
 // addAudio takes audio that was transcoded. The caller holds the session's lock.
-func (t *Tap) addAudio(f Tapped) {
+func (t *Tap) addAudio(f TapItem) {
 	switch {
 	case t.rung == nil:
 		t.releaseVideo(f.PTS)
@@ -247,7 +247,7 @@ func (t *Tap) addAudio(f Tapped) {
 func (t *Tap) releaseVideo(until time.Duration) { t.video = t.addUntil(t.video, until) }
 
 // addUntil hands on the frames up to a time, and returns the rest.
-func (t *Tap) addUntil(frames []Tapped, until time.Duration) []Tapped {
+func (t *Tap) addUntil(frames []TapItem, until time.Duration) []TapItem {
 	n := 0
 	for n < len(frames) && frames[n].DTS <= until {
 		t.add(frames[n])
@@ -257,7 +257,7 @@ func (t *Tap) addUntil(frames []Tapped, until time.Duration) []Tapped {
 }
 
 // add queues a frame for the reader.
-func (t *Tap) add(f Tapped) {
+func (t *Tap) add(f TapItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -290,7 +290,7 @@ func notify(wake chan<- struct{}) {
 }
 
 // startable reports whether a reader can begin with a frame.
-func (t *Tap) startable(f Tapped) bool {
+func (t *Tap) startable(f TapItem) bool {
 	if !f.Sync || f.Track >= len(t.tracks) {
 		return false
 	}

@@ -232,7 +232,7 @@ func (w *whepSession) begin(tracks []cmaf.Track) error {
 	return nil
 }
 
-func (w *whepSession) frame(track cmaf.Track, f live.Tapped) error {
+func (w *whepSession) frame(track cmaf.Track, f live.TapItem) error {
 	switch {
 	case track.Kind == cmaf.Video && f.PTS-f.DTS > maxRounding:
 		return errReordered()

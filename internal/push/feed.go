@@ -68,7 +68,7 @@ func newFeed(out outlet, videoOnly bool) *feed {
 }
 
 // add takes the next frame or tracks of a tap.
-func (p *feed) add(f live.Tapped) error {
+func (p *feed) add(f live.TapItem) error {
 	if len(f.Tracks) > 0 {
 		return p.take(f.Tracks)
 	}

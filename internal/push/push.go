@@ -78,7 +78,7 @@ type connector func(ctx context.Context, url string, fail func(error)) (outlet, 
 
 // tap is what a push needs of a live.Tap.
 type tap interface {
-	Next(ctx context.Context) (live.Tapped, error)
+	Next(ctx context.Context) (live.TapItem, error)
 	Close()
 }
 
@@ -150,7 +150,7 @@ func (p *push) once(ctx context.Context) error {
 	}
 	defer tap.Close()
 	// It connects when there is something to send: the tracks and a frame.
-	var waiting []live.Tapped
+	var waiting []live.TapItem
 	for {
 		f, err := next(ctx, tap)
 		if err != nil {
@@ -198,7 +198,7 @@ func (p *push) once(ctx context.Context) error {
 }
 
 // next reads a tap. Errors other than those of ctx are the end of the session.
-func next(ctx context.Context, from tap) (live.Tapped, error) {
+func next(ctx context.Context, from tap) (live.TapItem, error) {
 	f, err := from.Next(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = errOver

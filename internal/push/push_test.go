@@ -589,7 +589,7 @@ func TestPushFeed(t *testing.T) {
 	const second = time.Second
 	tracks := testTracks(t)
 	opus := newTrack(t)(codec.OpusConfig(2))
-	add := func(f *feed, all ...live.Tapped) {
+	add := func(f *feed, all ...live.TapItem) {
 		t.Helper()
 		for _, x := range all {
 			if err := f.add(x); err != nil {
@@ -597,15 +597,17 @@ func TestPushFeed(t *testing.T) {
 			}
 		}
 	}
-	videoAt := func(dts, pts time.Duration) live.Tapped { return live.Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
-	audio := func(at time.Duration) live.Tapped { return live.Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
+	videoAt := func(dts, pts time.Duration) live.TapItem {
+		return live.TapItem{Track: 0, DTS: dts, PTS: pts, Sync: true}
+	}
+	audio := func(at time.Duration) live.TapItem { return live.TapItem{Track: 1, DTS: at, PTS: at, Sync: true} }
 
 	t.Run("times", func(t *testing.T) {
 		k := &kept{}
 		f := newFeed(k, false)
-		add(f, live.Tapped{Tracks: tracks}, videoAt(50*second, 51*second), audio(49*second), videoAt(52*second, 52*second), audio(51*second))
+		add(f, live.TapItem{Tracks: tracks}, videoAt(50*second, 51*second), audio(49*second), videoAt(52*second, 52*second), audio(51*second))
 		// The encoder reconnects with the same tracks after a while, then with others.
-		add(f, live.Tapped{Tracks: tracks}, videoAt(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, videoAt(69*second, 69*second))
+		add(f, live.TapItem{Tracks: tracks}, videoAt(70*second, 70*second), live.TapItem{Tracks: tracks[:1]}, videoAt(69*second, 69*second))
 		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
 			t.Errorf("video (-want +got):\n%s", diff)
 		}
@@ -632,7 +634,7 @@ func TestPushFeed(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				k := &kept{}
 				feed := newFeed(k, f.silent)
-				add(feed, live.Tapped{Tracks: f.tracks}, videoAt(5*second, 5*second), audio(5*second), videoAt(5*second+second/2, 5*second+second/2),
+				add(feed, live.TapItem{Tracks: f.tracks}, videoAt(5*second, 5*second), audio(5*second), videoAt(5*second+second/2, 5*second+second/2),
 					videoAt(60*second, 60*second), videoAt(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
 				// Half a second has 24 frames, the first at its start; then there is a gap.
@@ -648,7 +650,7 @@ func TestPushFeed(t *testing.T) {
 	t.Run("silence for a week", func(t *testing.T) {
 		k := &kept{}
 		f := newFeed(k, true)
-		add(f, live.Tapped{Tracks: tracks}, videoAt(0, 0))
+		add(f, live.TapItem{Tracks: tracks}, videoAt(0, 0))
 		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
 		at := f.silenceTime()
 		if add(f, videoAt(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
@@ -656,14 +658,14 @@ func TestPushFeed(t *testing.T) {
 		}
 	})
 	t.Run("nothing to send", func(t *testing.T) {
-		if err := newFeed(&kept{}, true).add(live.Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
+		if err := newFeed(&kept{}, true).add(live.TapItem{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("audio alone for a target without audio: %v", err)
 		}
 	})
 	t.Run("errors", func(t *testing.T) {
 		broken := errors.New("broken")
 		f := newFeed(&kept{err: broken}, false)
-		add(f, live.Tapped{Tracks: tracks})
+		add(f, live.TapItem{Tracks: tracks})
 		if err := f.add(videoAt(0, 0)); !errors.Is(err, broken) {
 			t.Errorf("an outlet that fails: %v", err)
 		}

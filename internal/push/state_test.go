@@ -46,13 +46,13 @@ type taps struct {
 // fakeTap has a queue that no test fills.
 type fakeTap struct {
 	taps  *taps
-	queue chan live.Tapped
+	queue chan live.TapItem
 }
 
 func (t *taps) tap(string) (tap, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f := &fakeTap{t, make(chan live.Tapped, 10_000)}
+	f := &fakeTap{t, make(chan live.TapItem, 10_000)}
 	if t.open == nil {
 		t.open = map[*fakeTap]bool{}
 	}
@@ -60,7 +60,7 @@ func (t *taps) tap(string) (tap, error) {
 	return f, nil
 }
 
-func (t *taps) share(frame live.Tapped) {
+func (t *taps) share(frame live.TapItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for f := range t.open {
@@ -68,12 +68,12 @@ func (t *taps) share(frame live.Tapped) {
 	}
 }
 
-func (f *fakeTap) Next(ctx context.Context) (live.Tapped, error) {
+func (f *fakeTap) Next(ctx context.Context) (live.TapItem, error) {
 	select {
 	case frame := <-f.queue:
 		return frame, nil
 	case <-ctx.Done():
-		return live.Tapped{}, context.Cause(ctx)
+		return live.TapItem{}, context.Cause(ctx)
 	}
 }
 
@@ -174,11 +174,11 @@ func TestPushGapsAndRetries(t *testing.T) {
 			defer mu.Unlock()
 			return outlets[len(outlets)-1]
 		}
-		share := func(f live.Tapped) {
+		share := func(f live.TapItem) {
 			readers.share(f)
 			synctest.Wait()
 		}
-		frame := func(at time.Duration) { share(live.Tapped{DTS: at, PTS: at, Sync: true, Data: []byte{1}}) }
+		frame := func(at time.Duration) { share(live.TapItem{DTS: at, PTS: at, Sync: true, Data: []byte{1}}) }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -190,10 +190,10 @@ func TestPushGapsAndRetries(t *testing.T) {
 		if len(calls) > 0 {
 			t.Error("a target was called although there is nothing to send")
 		}
-		share(live.Tapped{Tracks: tracks})
+		share(live.TapItem{Tracks: tracks})
 		frame(0)
 		time.Sleep(20 * time.Second)
-		share(live.Tapped{Tracks: tracks}) // the encoder is back
+		share(live.TapItem{Tracks: tracks}) // the encoder is back
 		frame(20 * time.Second)
 		time.Sleep(24 * time.Second)
 		synctest.Wait()
@@ -212,7 +212,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		refuse, calls, began = errors.New("no"), nil, time.Now()
 		mu.Unlock()
 		for i := range 600 { // frames keep coming for ten minutes
-			share(live.Tapped{Tracks: tracks})
+			share(live.TapItem{Tracks: tracks})
 			frame(time.Duration(i) * time.Second)
 			time.Sleep(time.Second)
 		}
@@ -230,7 +230,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		refuse = nil
 		mu.Unlock()
 		for i := range 60 {
-			share(live.Tapped{Tracks: tracks})
+			share(live.TapItem{Tracks: tracks})
 			frame(time.Duration(600+i) * time.Second)
 			time.Sleep(time.Second)
 		}

@@ -28,7 +28,7 @@ import (
 
 // clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the file that
 // it is in.
-func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string) {
+func clipFrames(t *testing.T, coding string) (frames []live.TapItem, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "clip.mp4")
 	args := "-v error -nostdin -f lavfi -i testsrc2=size=160x90:rate=25:duration=2 -f lavfi -i sine=sample_rate=48000:duration=2 -map 0:v -map 1:a " +
@@ -60,15 +60,15 @@ func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string)
 		at, data := f.Start, f.Data
 		for _, s := range f.Samples {
 			track := tracks[f.Track]
-			frames = append(frames, live.Tapped{
+			frames = append(frames, live.TapItem{
 				Track: f.Track, DTS: 5*time.Second + track.Time(at), PTS: 5*time.Second + track.Time(at+int64(s.Offset)), Sync: s.Sync, Data: data[:s.Size:s.Size],
 			})
 			at, data = at+int64(s.Duration), data[s.Size:]
 		}
 	}
-	slices.SortStableFunc(frames, func(a, b live.Tapped) int { return int(a.DTS - b.DTS) })
-	first := slices.IndexFunc(frames, func(f live.Tapped) bool { return tracks[f.Track].Kind == cmaf.Video })
-	return append([]live.Tapped{{Tracks: tracks}}, frames[first:]...), file
+	slices.SortStableFunc(frames, func(a, b live.TapItem) int { return int(a.DTS - b.DTS) })
+	first := slices.IndexFunc(frames, func(f live.TapItem) bool { return tracks[f.Track].Kind == cmaf.Video })
+	return append([]live.TapItem{{Tracks: tracks}}, frames[first:]...), file
 }
 
 // HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its data as
