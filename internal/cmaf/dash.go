@@ -132,22 +132,22 @@ func DASH(f Files) ([]byte, error) {
 		codec, _, _ := strings.Cut(t.Index.Track.Codec, ".")
 		set, ok := codecs[codec]
 		if !ok {
-			set = doc.Period.add(mpdSet{ContentType: "video", MimeType: "video/mp4"}, true)
+			set = doc.Period.addSet(mpdSet{ContentType: "video", MimeType: "video/mp4"}, true)
 			codecs[codec] = set
 		}
 		add(t, set)
 	}
 	for i, t := range f.Audio {
 		track := t.Index.Track
-		set := doc.Period.add(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: languageTag(track.Language), Label: track.Name}, i == 0)
+		set := doc.Period.addSet(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: languageTag(track.Language), Label: track.Name}, i == 0)
 		add(t, set)
 	}
 	text, err := xml.MarshalIndent(doc, "", "  ")
 	return fmt.Appendf(nil, "%s%s\n", xml.Header, text), err
 }
 
-// add adds a set and returns its position.
-func (p *mpdPeriod) add(s mpdSet, main bool) int {
+// addSet adds a set and returns its position.
+func (p *mpdPeriod) addSet(s mpdSet, main bool) int {
 	s.ID = len(p.Sets)
 	s.Aligned, s.SAP = true, 1
 	s.Role = mpdDescriptor{roleScheme, "alternate"}

@@ -26,7 +26,7 @@ type FramePart struct {
 func NewFrames(index TrackIndex, start, end int64) Frames {
 	f := Frames{End: end, Times: make([]int64, 0, index.Frames())}
 	for n, segment := range index.Segments {
-		f.add(n, segment, start, end)
+		f.addSegment(n, segment, start, end)
 	}
 	slices.Sort(f.Times)
 	return f
@@ -36,14 +36,14 @@ func NewFrames(index TrackIndex, start, end int64) Frames {
 func FramesOf(index TrackIndex, segments []int) Frames {
 	var f Frames
 	for _, n := range segments {
-		f.add(n, index.Segments[n], math.MinInt64, math.MaxInt64)
+		f.addSegment(n, index.Segments[n], math.MinInt64, math.MaxInt64)
 		f.End = max(f.End, index.Segments[n].ShownUntil())
 	}
 	slices.Sort(f.Times)
 	return f
 }
 
-func (f *Frames) add(n int, segment Segment, start, end int64) {
+func (f *Frames) addSegment(n int, segment Segment, start, end int64) {
 	for p, part := range segment.Parts {
 		at := part.Start
 		for i, s := range part.Samples {

@@ -2,7 +2,7 @@ package cmaf
 
 import "time"
 
-// Gap is a part of the timeline in which no track has a segment.
+// Gap is a range of the timeline in which no track has a segment.
 type Gap struct{ From, To time.Duration }
 
 // Gaps returns the gaps of a presentation, between connections of its encoder. Players leave them out.

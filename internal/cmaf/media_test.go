@@ -185,8 +185,8 @@ func store(t testing.TB, data []byte) []stored {
 }
 
 // Part and EndSegment make a stored the sink of a Packer.
-func (s *stored) Part(part Part, last bool, pieces ...[]byte) error {
-	s.open.Parts, s.written = append(s.open.Parts, part), append(s.written, bytes.Join(pieces, nil)...)
+func (s *stored) Part(part Part, last bool, buffers ...[]byte) error {
+	s.open.Parts, s.written = append(s.open.Parts, part), append(s.written, bytes.Join(buffers, nil)...)
 	if last {
 		return s.EndSegment()
 	}

@@ -148,7 +148,7 @@ func language(packed uint16) string {
 }
 
 // readEdits returns how many ticks the edit list adds to the times of the track. An edit list may
-// delay a track and skip its start; one that cuts the track into pieces is refused.
+// delay a track and skip its start; one that cuts the track in several places, or changes its speed, is refused.
 func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 	if elst == nil {
 		return 0, nil

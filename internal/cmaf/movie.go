@@ -67,7 +67,7 @@ func (m *Movie) Tracks() []Track { return slices.Clone(m.tracks) }
 func (m *Movie) Next() (s MovieSample, ok bool, err error) {
 	next := -1
 	for i, t := range m.inner {
-		if err := t.look(); err != nil {
+		if err := t.locate(); err != nil {
 			return s, false, err
 		}
 		if t.has && (next < 0 || t.at < m.inner[next].at) {
@@ -77,7 +77,7 @@ func (m *Movie) Next() (s MovieSample, ok bool, err error) {
 	if next < 0 {
 		return s, false, nil
 	}
-	s = m.inner[next].take()
+	s = m.inner[next].advance()
 	s.Track = next
 	return s, true, nil
 }
@@ -160,8 +160,8 @@ func entry(table *[]byte, numbers int) (values [3]uint32, ok bool) {
 	return values, true
 }
 
-// look finds the place and the times of the next sample.
-func (t *movieTrack) look() error {
+// locate finds the place and the times of the next sample.
+func (t *movieTrack) locate() error {
 	if t.has || t.left == 0 {
 		return nil
 	}
@@ -209,8 +209,8 @@ func (t *movieTrack) look() error {
 	return nil
 }
 
-// take returns the current sample and moves to the next one.
-func (t *movieTrack) take() MovieSample {
+// advance returns the current sample and moves to the next one.
+func (t *movieTrack) advance() MovieSample {
 	dts := t.dts + t.shift
 	s := MovieSample{
 		Offset: t.at, Size: t.size, Sync: t.allSync,

@@ -17,7 +17,7 @@ type Packer struct {
 	OpenSegment Contents
 
 	samples []Sample // of the open part
-	pieces  [][]byte // the data of the samples, after a place for the head of the part
+	buffers [][]byte // the data of the samples, after a place for the head of the part
 }
 
 // Contents sums up the samples of the open part or the open segment. It is zero if none is open.
@@ -30,10 +30,10 @@ type Contents struct {
 
 // Sink takes the parts and segments of a Packer.
 type Sink interface {
-	// Part appends a part to the open segment, or opens a segment with it. The pieces are the
+	// Part appends a part to the open segment, or opens a segment with it. The buffers are the
 	// bytes of the part in order: its head and the data of each sample. The sink must not keep
-	// the slice of pieces. If last is true, the segment ends with this part.
-	Part(part Part, last bool, pieces ...[]byte) error
+	// the slice of buffers. If last is true, the segment ends with this part.
+	Part(part Part, last bool, buffers ...[]byte) error
 	// EndSegment ends the open segment, of which the sink has all parts.
 	EndSegment() error
 }
@@ -41,9 +41,9 @@ type Sink interface {
 // Add adds a sample, which is decoded at the given time, to the open part.
 func (p *Packer) Add(at int64, s Sample, data []byte) {
 	if p.OpenPart.Samples == 0 {
-		p.pieces = append(p.pieces[:0], nil)
+		p.buffers = append(p.buffers[:0], nil)
 	}
-	p.samples, p.pieces = append(p.samples, s), append(p.pieces, data)
+	p.samples, p.buffers = append(p.samples, s), append(p.buffers, data)
 	p.OpenPart.add(at, s)
 	p.OpenSegment.add(at, s)
 }
@@ -87,8 +87,8 @@ func (p *Packer) EndSegment() error {
 func (p *Packer) write(last bool) error {
 	p.Sequence++
 	part, head := partHead(p.Sequence, p.Track, Fragment{Start: p.OpenPart.Start, Samples: p.samples})
-	p.pieces[0] = head
+	p.buffers[0] = head
 	p.samples, p.OpenPart = make([]Sample, 0, len(part.Samples)), Contents{}
-	defer clear(p.pieces)
-	return p.Sink.Part(part, last, p.pieces...)
+	defer clear(p.buffers)
+	return p.Sink.Part(part, last, p.buffers...)
 }

@@ -14,8 +14,8 @@ type failingSink struct {
 	failures int
 }
 
-func (s *failingSink) Part(part Part, last bool, pieces ...[]byte) error {
-	if err := s.stored.Part(part, false, pieces...); err != nil || !last {
+func (s *failingSink) Part(part Part, last bool, buffers ...[]byte) error {
+	if err := s.stored.Part(part, false, buffers...); err != nil || !last {
 		return err
 	}
 	return s.EndSegment()
@@ -63,12 +63,12 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// sameData is a sink that fails when a piece is not the data of the samples itself.
+// sameData is a sink that fails when a buffer is not the data of the samples itself.
 type sameData []byte
 
-func (s sameData) Part(_ Part, _ bool, pieces ...[]byte) error {
-	for _, piece := range pieces[1:] {
-		if &piece[0] != &s[0] {
+func (s sameData) Part(_ Part, _ bool, buffers ...[]byte) error {
+	for _, buffer := range buffers[1:] {
+		if &buffer[0] != &s[0] {
 			return errors.New("the data of a sample was copied")
 		}
 	}

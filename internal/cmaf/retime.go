@@ -18,7 +18,7 @@ const reorderWindow = 64
 // It goes by presentation times alone, because files have decode times of any kind. So it must
 // hold back reorderWindow frames, until no earlier presentation time can follow: 2.1 s at 30
 // frames a second. That is too late for live streams, whose decode times come from an encoder:
-// type order of package live relies on them and holds back one frame, 33 ms. One type with the
+// type retimer of package live relies on them and holds back one frame, 33 ms. One type with the
 // window as a parameter can't do both, since with a window of one frame B-frames are refused.
 type Retimer struct {
 	held    []heldSample // in decode order
@@ -50,7 +50,7 @@ func (r *Retimer) Add(f Fragment) (Fragment, error) {
 		r.held = append(r.held, heldSample{s, shown, data[:s.Size]})
 		data = data[s.Size:]
 	}
-	return r.give(len(r.held) - reorderWindow)
+	return r.release(len(r.held) - reorderWindow)
 }
 
 // Finish returns the samples that are left. The one that is shown last has the duration that the
@@ -65,11 +65,11 @@ func (r *Retimer) Finish() (Fragment, error) {
 		duration = last - r.times[len(r.times)-2]
 	}
 	r.times = append(r.times, last+max(duration, 1))
-	return r.give(len(r.held))
+	return r.release(len(r.held))
 }
 
-// give returns the first n of the held samples.
-func (r *Retimer) give(n int) (Fragment, error) {
+// release returns the first n of the held samples.
+func (r *Retimer) release(n int) (Fragment, error) {
 	if n <= 0 {
 		return Fragment{}, nil
 	}

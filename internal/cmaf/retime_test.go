@@ -86,7 +86,7 @@ func TestRetimer(t *testing.T) {
 	}
 }
 
-// However the samples come, piece by piece or all at once, the result is the same, keeps
+// However the samples come, one by one or all at once, the result is the same, keeps
 // every presentation time, and has no gap.
 func TestRetimerTakesRunsOfAnyLength(t *testing.T) {
 	for seed := range uint64(50) {

@@ -48,7 +48,7 @@ func NewDecoder(name string) Decoder {
 	return nil
 }
 
-// change is the part that all decoders share.
+// change is the state that all decoders have.
 type change struct{ changed bool }
 
 func (c *change) Changed() bool {
@@ -226,7 +226,7 @@ func (d *nalDecoder) Config() (c Config, ok bool, err error) {
 	return c, err == nil, err
 }
 
-// audioDecoder is the part that the decoders of audio share.
+// audioDecoder is the state that all decoders of audio have.
 type audioDecoder struct {
 	change
 	config Config

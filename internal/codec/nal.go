@@ -148,11 +148,11 @@ func ParseAVCC(record []byte) (ParameterSets, error) {
 		return ParameterSets{}, errShortRecord
 	}
 	p := ParameterSets{LengthSize: int(record[4]&3) + 1}
-	rest, err := p.take(record[6:], int(record[5]&31), H264NAL)
+	rest, err := p.readUnits(record[6:], int(record[5]&31), H264NAL)
 	if err != nil || len(rest) == 0 {
 		return ParameterSets{}, errShortRecord
 	}
-	_, err = p.take(rest[1:], int(rest[0]), H264NAL)
+	_, err = p.readUnits(rest[1:], int(rest[0]), H264NAL)
 	return p, err
 }
 
@@ -168,15 +168,15 @@ func ParseHVCC(record []byte) (ParameterSets, error) {
 			return ParameterSets{}, errShortRecord
 		}
 		count := int(binary.BigEndian.Uint16(rest[1:]))
-		if rest, err = p.take(rest[3:], count, H265NAL); err != nil {
+		if rest, err = p.readUnits(rest[3:], count, H265NAL); err != nil {
 			return ParameterSets{}, err
 		}
 	}
 	return p, nil
 }
 
-// take reads NAL units with lengths of two bytes, and keeps the parameter sets.
-func (p *ParameterSets) take(data []byte, count int, kind func([]byte) NAL) (_ []byte, err error) {
+// readUnits reads NAL units with lengths of two bytes, and keeps the parameter sets.
+func (p *ParameterSets) readUnits(data []byte, count int, kind func([]byte) NAL) (_ []byte, err error) {
 	for range count {
 		var unit []byte
 		if unit, data, err = cutUnit(data, 2); err != nil {

@@ -91,9 +91,9 @@ func mergeAVCC(configs []Config, sets map[NAL][][]byte) ([]byte, bool) {
 	record = appendSets(append(record, 0xe0|byte(len(sets[NALSPS]))), sets[NALSPS])
 	record = appendSets(append(record, byte(len(sets[NALPPS]))), sets[NALPPS])
 	var first ParameterSets
-	rest, err := first.take(configs[0].Record[6:], int(configs[0].Record[5]&31), H264NAL)
+	rest, err := first.readUnits(configs[0].Record[6:], int(configs[0].Record[5]&31), H264NAL)
 	if err == nil && len(rest) > 0 {
-		rest, err = first.take(rest[1:], int(rest[0]), H264NAL)
+		rest, err = first.readUnits(rest[1:], int(rest[0]), H264NAL)
 	}
 	return append(record, rest...), err == nil // with the chroma format and the bit depth
 }

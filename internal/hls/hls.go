@@ -27,11 +27,11 @@ type File struct {
 // EscapePath writes a path as a relative URI. It escapes everything but the unreserved characters:
 // some stores take a plus sign for a space, and a quote would end an attribute.
 func EscapePath(path string) string {
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		parts[i] = strings.ReplaceAll(url.QueryEscape(part), "+", "%20")
+	names := strings.Split(path, "/")
+	for i, name := range names {
+		names[i] = strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
 	}
-	return strings.Join(parts, "/")
+	return strings.Join(names, "/")
 }
 
 // WrapURIs puts a prefix before and a suffix behind every URI of a playlist. It works on the text,
@@ -42,9 +42,9 @@ func WrapURIs(playlist []byte, prefix, suffix string) []byte {
 	}
 	before, behind, mark, quote := []byte(prefix), []byte(suffix), []byte(`URI="`), []byte(`"`)
 	out := make([]byte, 0, 2*len(playlist))
-	add := func(pieces ...[]byte) {
-		for _, piece := range pieces {
-			out = append(out, piece...)
+	add := func(texts ...[]byte) {
+		for _, text := range texts {
+			out = append(out, text...)
 		}
 	}
 	for line := range bytes.Lines(playlist) {
