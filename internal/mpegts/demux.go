@@ -102,8 +102,8 @@ func (d *Demuxer) resync(data []byte) int {
 // Lost notes that bytes are missing before those that are written next.
 func (d *Demuxer) Lost() {
 	d.carry = d.carry[:0]
-	d.programs.forget()
-	d.tracks.forget()
+	d.programs.reset()
+	d.tracks.reset()
 	for _, t := range d.used() {
 		d.damage(t)
 		t.counter = -1
@@ -180,10 +180,10 @@ func (d *Demuxer) track(pid uint16) *demuxTrack {
 	return nil
 }
 
-// payload takes a part of a PES packet.
+// payload takes the next bytes of a PES packet.
 func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 	if starts {
-		if err := d.finish(t); err != nil {
+		if err := d.endPES(t); err != nil {
 			return err
 		}
 		t.begun = true
@@ -199,7 +199,7 @@ func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 	// A PES packet with a length is complete before the next one starts.
 	if size, ok := pesSize(t.pes); ok && len(t.pes) >= size {
 		t.pes = t.pes[:size]
-		return d.finish(t)
+		return d.endPES(t)
 	}
 	return nil
 }
@@ -207,15 +207,15 @@ func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 // Flush passes on the last frames, which no other frame completes.
 func (d *Demuxer) Flush() error {
 	for _, t := range d.used() {
-		if err := d.finish(t); err != nil {
+		if err := d.endPES(t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish passes on the frames of a PES packet, if it is complete.
-func (d *Demuxer) finish(t *demuxTrack) error {
+// endPES passes on the frames of a PES packet, if it is complete.
+func (d *Demuxer) endPES(t *demuxTrack) error {
 	if !t.begun {
 		return nil
 	}

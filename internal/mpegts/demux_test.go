@@ -73,13 +73,13 @@ func (r *received) demuxer() *Demuxer {
 	}, func(bool, bool) {}, slog.New(slog.DiscardHandler))
 }
 
-// demux reads a stream in pieces of a size.
+// demux reads a stream in blocks of a size.
 func demux(t *testing.T, stream []byte, size int) *received {
 	t.Helper()
 	var r received
 	d := r.demuxer()
-	for piece := range slices.Chunk(stream, size) {
-		if err := d.Write(piece); err != nil {
+	for block := range slices.Chunk(stream, size) {
+		if err := d.Write(block); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,9 +89,9 @@ func demux(t *testing.T, stream []byte, size int) *received {
 	return &r
 }
 
-// TestDemuxPieces: the size of the pieces does not matter, nor what is before the stream, nor null
+// TestDemuxBlocks: the size of the blocks does not matter, nor what is before the stream, nor null
 // packets and duplicates.
-func TestDemuxPieces(t *testing.T) {
+func TestDemuxBlocks(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))
 	if n := len(want.frames[codec.Video]); n != 50 || len(want.frames[codec.Audio]) < 90 {
@@ -133,14 +133,14 @@ func TestDemuxLoss(t *testing.T) {
 		d := r.demuxer()
 		chance := rand.New(rand.NewPCG(1, 2))
 		lost := 0
-		for piece := range slices.Chunk(stream, 7*PacketSize) {
+		for block := range slices.Chunk(stream, 7*PacketSize) {
 			if chance.IntN(20) == 0 {
 				if lost++; reported {
 					d.Lost()
 				}
 				continue
 			}
-			if err := d.Write(piece); err != nil {
+			if err := d.Write(block); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -154,7 +154,7 @@ func TestDemuxLoss(t *testing.T) {
 				}
 			}
 			if len(came) < len(all)/3 || len(came) == len(all) || lost == 0 {
-				t.Errorf("reported=%v: %d frames of %d of %s came although %d pieces were lost", reported, len(came), len(all), kind, lost)
+				t.Errorf("reported=%v: %d frames of %d of %s came although %d blocks were lost", reported, len(came), len(all), kind, lost)
 			}
 		}
 	}
@@ -250,11 +250,11 @@ func FuzzDemuxer(f *testing.F) {
 			}
 			return nil
 		}, func(bool, bool) {}, slog.New(slog.DiscardHandler))
-		for piece := range slices.Chunk(stream, int(size)+1) {
-			if piece[0] == 0xFE {
+		for block := range slices.Chunk(stream, int(size)+1) {
+			if block[0] == 0xFE {
 				d.Lost()
 			}
-			if err := d.Write(piece); err != nil {
+			if err := d.Write(block); err != nil {
 				t.Fatal(err)
 			}
 			if len(d.carry) >= PacketSize || len(d.programs.data) > maxSection+PacketSize || len(d.tracks.data) > maxSection+PacketSize {
@@ -273,8 +273,8 @@ func BenchmarkDemuxer(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		d := NewDemuxer(func(codec.Packet, time.Duration) error { return nil }, func(bool, bool) {}, slog.New(slog.DiscardHandler))
-		for piece := range slices.Chunk(stream, 7*PacketSize) { // as SRT delivers it
-			if err := d.Write(piece); err != nil {
+		for block := range slices.Chunk(stream, 7*PacketSize) { // as SRT delivers it
+			if err := d.Write(block); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -44,7 +44,7 @@ type Unit struct {
 // Muxer writes the segments of a video track, an audio track, or one of each. Each segment
 // continues the one before it seamlessly: the state has what they share.
 type Muxer struct {
-	video, audio *stream
+	video, audio *muxTrack
 	pat, pmt     []byte // payloads of their packets
 	state        State
 
@@ -72,7 +72,7 @@ type State struct {
 
 // pesUnit becomes one PES packet: a frame of video, or some frames of audio.
 type pesUnit struct {
-	stream     *stream
+	track      *muxTrack
 	due        int64 // orders the units: when the first frame is decoded
 	pts, dts   int64
 	duration   int64 // of audio
@@ -86,12 +86,12 @@ func NewMuxer(video, audio *Track, state State) (*Muxer, error) {
 	m := &Muxer{state: state}
 	var err error
 	if video != nil {
-		if m.video, err = newStream(*video, pidVideo); err != nil {
+		if m.video, err = newMuxTrack(*video, pidVideo); err != nil {
 			return nil, err
 		}
 	}
 	if audio != nil {
-		if m.audio, err = newStream(*audio, pidAudio); err != nil {
+		if m.audio, err = newMuxTrack(*audio, pidAudio); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +126,7 @@ func (m *Muxer) AddVideo(units ...Unit) {
 	for _, u := range units {
 		m.frames = append(m.frames, u.Data)
 		m.videoUnits = append(m.videoUnits, pesUnit{
-			stream: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync,
+			track: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync,
 			first: len(m.frames) - 1, end: len(m.frames),
 		})
 	}
@@ -155,7 +155,7 @@ func (m *Muxer) AddAudio(run ...Unit) {
 		}
 		pts := run[0].PTS + origin
 		m.audioUnits = append(m.audioUnits, pesUnit{
-			stream: m.audio, pts: pts, dts: pts, duration: end - run[0].PTS, sync: true,
+			track: m.audio, pts: pts, dts: pts, duration: end - run[0].PTS, sync: true,
 			first: len(m.frames) - n, end: len(m.frames),
 		})
 		run = run[n:]
@@ -258,7 +258,7 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	first := !m.state.Started
 	for i := range units {
 		u := &units[i]
-		ownClock := u.stream.pid == clockPID
+		ownClock := u.track.pid == clockPID
 		// In a live stream, audio may be a little behind the clock of video.
 		late, maxLate := state.Clock-u.due, int64(clockLead)
 		if ownClock {
@@ -291,7 +291,7 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 		} else if first {
 			fields[0], n, first = jumpField(), 1, false
 		}
-		m.out.packets(u.stream.pid, state.counter(u.stream.pid), m.pes, fields[:n])
+		m.out.packets(u.track.pid, state.counter(u.track.pid), m.pes, fields[:n])
 		if m.out.err != nil {
 			return m.out.err
 		}
@@ -300,9 +300,9 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 }
 
 func (m *Muxer) buildPES(u *pesUnit) (err error) {
-	m.pes = appendPESHeader(m.pes[:0], u.stream.streamID, u.pts, u.dts)
+	m.pes = appendPESHeader(m.pes[:0], u.track.streamID, u.pts, u.dts)
 	for _, frame := range m.frames[u.first:u.end] {
-		if m.pes, err = u.stream.appendFrame(m.pes, frame, u.sync); err != nil {
+		if m.pes, err = u.track.appendFrame(m.pes, frame, u.sync); err != nil {
 			return err
 		}
 	}

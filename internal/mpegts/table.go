@@ -36,9 +36,9 @@ func patSection() []byte {
 }
 
 // pmtSection returns the track table.
-func pmtSection(clockPID uint16, streams ...*stream) []byte {
+func pmtSection(clockPID uint16, tracks ...*muxTrack) []byte {
 	body := []byte{0xE0 | byte(clockPID>>8), byte(clockPID), 0xF0, 0}
-	for _, s := range streams {
+	for _, s := range tracks {
 		if s == nil {
 			continue
 		}
@@ -67,7 +67,7 @@ type sectionReader struct {
 	begun   bool
 }
 
-func (r *sectionReader) forget() { r.data, r.begun, r.counter = r.data[:0], false, -1 }
+func (r *sectionReader) reset() { r.data, r.begun, r.counter = r.data[:0], false, -1 }
 
 // add takes the payload of a packet and gives each complete section to take.
 func (r *sectionReader) add(payload []byte, starts bool, counter int, take func(section []byte)) {
@@ -86,7 +86,7 @@ func (r *sectionReader) add(payload []byte, starts bool, counter int, take func(
 		}
 		if r.begun {
 			r.data = append(r.data, payload[:before]...)
-			r.finish(take)
+			r.takeSections(take)
 		}
 		r.data, r.begun, payload = r.data[:0], true, payload[before:]
 	}
@@ -94,10 +94,10 @@ func (r *sectionReader) add(payload []byte, starts bool, counter int, take func(
 		return
 	}
 	r.data = append(r.data, payload...)
-	r.finish(take)
+	r.takeSections(take)
 }
 
-func (r *sectionReader) finish(take func(section []byte)) {
+func (r *sectionReader) takeSections(take func(section []byte)) {
 	const stuffing = 0xFF
 	rest := r.data
 	for r.begun && len(rest) >= 3 {

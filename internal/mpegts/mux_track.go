@@ -13,8 +13,8 @@ type Track struct {
 	Delay int64
 }
 
-// stream is a track in a transport stream.
-type stream struct {
+// muxTrack is a track in a transport stream.
+type muxTrack struct {
 	pid         uint16
 	delay       int64
 	streamType  byte
@@ -40,8 +40,8 @@ const (
 	idPrivate = 0xBD
 )
 
-func newStream(t Track, pid uint16) (*stream, error) {
-	s := &stream{pid: pid, delay: t.Delay, streamID: idAudio}
+func newMuxTrack(t Track, pid uint16) (*muxTrack, error) {
+	s := &muxTrack{pid: pid, delay: t.Delay, streamID: idAudio}
 	switch t.Config.Codec {
 	case codec.H264:
 		s.streamType, s.streamID = typeH264, idVideo
@@ -91,7 +91,7 @@ func adtsHeader(record []byte) ([]byte, error) {
 func registration(name string) []byte { return append([]byte{tagRegistration, 4}, name...) }
 
 // appendFrame appends a frame in the format of a transport stream.
-func (s *stream) appendFrame(dst, frame []byte, sync bool) ([]byte, error) {
+func (s *muxTrack) appendFrame(dst, frame []byte, sync bool) ([]byte, error) {
 	switch {
 	case s.nal != nil:
 		return s.nal.appendAccessUnit(dst, frame, sync)
@@ -129,14 +129,14 @@ func (n *nalFraming) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, er
 }
 
 // Sizer estimates how many bytes a track takes in a transport stream.
-type Sizer struct{ stream *stream }
+type Sizer struct{ track *muxTrack }
 
 // NewSizer returns the estimator of a track with this configuration. A codec that a transport
 // stream can't carry has no overhead of its own.
 func NewSizer(c codec.Config) Sizer {
-	s, err := newStream(Track{Config: c}, 0)
+	s, err := newMuxTrack(Track{Config: c}, 0)
 	if err != nil {
-		s = &stream{}
+		s = &muxTrack{}
 	}
 	return Sizer{s}
 }
@@ -154,7 +154,7 @@ func packetsSize(payload int64) int64 { return (payload + payloadSize - 1) / pay
 // Frame returns the size of a frame of video.
 func (s Sizer) Frame(size int64, sync bool) int64 {
 	size += pesHeaderSize + clockFieldSize
-	if n := s.stream.nal; n != nil {
+	if n := s.track.nal; n != nil {
 		size += int64(len(n.delimiter))
 		if sync {
 			size += int64(len(n.parameters))
@@ -166,5 +166,5 @@ func (s Sizer) Frame(size int64, sync bool) int64 {
 // Audio returns the size of audio frames that follow one another. duration is in ticks.
 func (s Sizer) Audio(frames int, size, duration int64) int64 {
 	units := duration/maxAudioRun + 1
-	return packetsSize(size+int64(frames*len(s.stream.adts))+units*pesHeaderSize) + units*PacketSize
+	return packetsSize(size+int64(frames*len(s.track.adts))+units*pesHeaderSize) + units*PacketSize
 }
