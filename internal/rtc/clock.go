@@ -31,13 +31,13 @@ const (
 type clock struct {
 	mu           sync.Mutex
 	origin       time.Time // when the first packet arrived; zero = none has
-	video, audio line
+	video, audio trackClock
 	shift        time.Duration // correction of the video so far
 	shifted      bool
 }
 
-// line is the timeline of a track.
-type line struct {
+// trackClock is the timeline of a track.
+type trackClock struct {
 	rate  int64
 	set   bool
 	last  uint32        // RTP time
@@ -49,9 +49,11 @@ type line struct {
 	ahead []time.Duration
 }
 
-func newClock() *clock { return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}} }
+func newClock() *clock {
+	return &clock{video: trackClock{rate: h264Rate}, audio: trackClock{rate: opusRate}}
+}
 
-func (c *clock) line(kind cmaf.Kind) *line {
+func (c *clock) track(kind cmaf.Kind) *trackClock {
 	if kind == cmaf.Audio {
 		return &c.audio
 	}
@@ -62,7 +64,7 @@ func (c *clock) line(kind cmaf.Kind) *line {
 func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.line(kind)
+	l := c.track(kind)
 	if !l.set || ntp == 0 {
 		return
 	}
@@ -87,7 +89,7 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	if c.origin.IsZero() {
 		c.origin = now
 	}
-	l := c.line(kind)
+	l := c.track(kind)
 	at := l.at(stamp, now.Sub(c.origin))
 	if kind == cmaf.Audio {
 		return at
@@ -107,7 +109,7 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 }
 
 // at returns the time of an RTP time stamp; elapsed is the time since the first packet of the peer.
-func (l *line) at(stamp uint32, elapsed time.Duration) time.Duration {
+func (l *trackClock) at(stamp uint32, elapsed time.Duration) time.Duration {
 	if !l.set {
 		l.set, l.last, l.base = true, stamp, elapsed
 	}

@@ -101,7 +101,7 @@ func (d *Endpoint) endpoint(w http.ResponseWriter, r *http.Request, at address) 
 		return d.fail(w, r, err)
 	}
 	at.name = rand.Text()
-	if !d.add(at, session) {
+	if !d.addSession(at, session) {
 		session.End(ErrShutdown)
 		<-session.Done()
 		return d.fail(w, r, errClosed())
@@ -169,8 +169,8 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	return string(text), nil
 }
 
-// add keeps a session until it ends. It returns false if the endpoint is closed.
-func (d *Endpoint) add(at address, session Session) bool {
+// addSession keeps a session until it ends. It returns false if the endpoint is closed.
+func (d *Endpoint) addSession(at address, session Session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

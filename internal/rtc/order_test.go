@@ -149,7 +149,7 @@ func TestConnectionFailed(t *testing.T) {
 	never.changed(webrtc.PeerConnectionStateFailed)
 	lost.changed(webrtc.PeerConnectionStateConnected)
 	lost.changed(webrtc.PeerConnectionStateFailed)
-	if !errors.Is(never.Err(), errNever) || !errors.Is(lost.Err(), errLost) {
+	if !errors.Is(never.Err(), errNotConnected) || !errors.Is(lost.Err(), errLost) {
 		t.Errorf("never connected: %v; lost: %v", never.Err(), lost.Err())
 	}
 }

@@ -17,12 +17,12 @@ import (
 
 // Why a connection ended.
 var (
-	ErrLeft     = errors.New("the peer closed the connection")
-	ErrShutdown = errors.New("shutting down")
-	errLost     = errors.New("the connection was lost")
-	errNever    = errors.New("the peer did not connect after the answer")
-	errEnded    = errors.New("the session was ended")
-	errCrowded  = errors.New("the peer was not connected yet when another one needed its place")
+	ErrLeft         = errors.New("the peer closed the connection")
+	ErrShutdown     = errors.New("shutting down")
+	errLost         = errors.New("the connection was lost")
+	errNotConnected = errors.New("the peer did not connect after the answer")
+	errEnded        = errors.New("the session was ended")
+	errEvicted      = errors.New("the peer was not connected yet when another one needed its place")
 )
 
 // peer is one connection.
@@ -63,11 +63,11 @@ func (s *Server) newPeer(from netip.Addr, sdp, wrongDirection string, viewer boo
 	if p.pc, err = s.api.NewPeerConnection(webrtc.Configuration{}); err != nil {
 		return nil, err
 	}
-	p.timer = time.AfterFunc(connectTime, func() { p.end(errNever) })
+	p.timer = time.AfterFunc(connectTime, func() { p.end(errNotConnected) })
 	p.pc.OnConnectionStateChange(p.changed)
 	p.pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
-	p.pc.SCTP().Transport().ICETransport().OnSelectedCandidatePairChange(func(pair *webrtc.ICECandidatePair) { s.tcp.uses(p, pair.Remote) })
-	if err := s.add(p); err != nil {
+	p.pc.SCTP().Transport().ICETransport().OnSelectedCandidatePairChange(func(pair *webrtc.ICECandidatePair) { s.tcp.markUsed(p, pair.Remote) })
+	if err := s.addPeer(p); err != nil {
 		p.timer.Stop()
 		return nil, errors.Join(err, p.pc.GracefulClose())
 	}
@@ -87,7 +87,7 @@ func (p *peer) changed(state webrtc.PeerConnectionState) {
 		case <-p.connected:
 			p.end(errLost)
 		default:
-			p.end(errNever)
+			p.end(errNotConnected)
 		}
 	case webrtc.PeerConnectionStateClosed:
 		p.end(ErrLeft)
@@ -186,6 +186,6 @@ func (p *peer) Close() {
 		}
 		p.working.Wait()
 		p.place.Leave()
-		p.server.remove(p)
+		p.server.removePeer(p)
 	})
 }

@@ -20,8 +20,8 @@ const (
 	keyEvery = 2 * time.Second
 	// askEvery is the minimum interval between two such requests.
 	askEvery = 500 * time.Millisecond
-	// queued is the maximum number of frames that wait for the reader. More packets are lost.
-	queued = 256
+	// maxQueued is the maximum number of frames that wait for the reader. More packets are lost.
+	maxQueued = 256
 	// minStep is the minimum distance between the decode times of video frames.
 	minStep = time.Millisecond
 )
@@ -51,7 +51,7 @@ func (s *Server) Accept(ctx context.Context, sdp string) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{peer: p, clock: newClock(), frames: make(chan Frame, queued), seen: map[cmaf.Kind]bool{}}
+	r := &Receiver{peer: p, clock: newClock(), frames: make(chan Frame, maxQueued), seen: map[cmaf.Kind]bool{}}
 	p.pc.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		kind := cmaf.Video
 		if track.Kind() == webrtc.RTPCodecTypeAudio {
@@ -124,7 +124,7 @@ func (r *Receiver) read(kind cmaf.Kind, track *webrtc.TrackRemote) {
 		}
 	}
 	if kind == cmaf.Video {
-		take = (&videoFrames{r: r, source: uint32(track.SSRC()), damaged: true}).take
+		take = (&videoFrames{r: r, source: uint32(track.SSRC()), damaged: true}).addPacket
 	}
 	for {
 		p, _, err := track.ReadRTP()
@@ -148,14 +148,14 @@ type videoFrames struct {
 	last    time.Duration // decode time
 }
 
-func (v *videoFrames) take(p *rtp.Packet, gap bool) {
+func (v *videoFrames) addPacket(p *rtp.Packet, gap bool) {
 	v.units.add(p, gap, v.unit, func() { v.damaged = true })
 	if v.damaged {
-		v.ask()
+		v.requestKeyFrame()
 	}
 }
 
-func (v *videoFrames) ask() {
+func (v *videoFrames) requestKeyFrame() {
 	if now := time.Now(); now.Sub(v.asked) >= askEvery {
 		v.asked = now
 		// A request that is lost is repeated after askEvery.
@@ -179,7 +179,7 @@ func (v *videoFrames) unit(unit []byte, stamp uint32) {
 	case v.damaged:
 		return
 	case at-v.key >= keyEvery:
-		v.ask()
+		v.requestKeyFrame()
 	}
 	pts := int64(at) * h264Rate / int64(time.Second)
 	early := codec.Duration(pts-v.decode.Next(nals, pts, key), h264Rate)

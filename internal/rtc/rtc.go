@@ -51,7 +51,7 @@ const (
 // Options are the options of a server.
 type Options struct {
 	// UDP and TCP are where peers connect to; the server closes them. TCP may be nil. If it is a listener
-	// of a budget, connections that a peer uses are not thrown out.
+	// of a budget, connections that a peer uses are not evicted.
 	UDP *net.UDPConn
 	TCP net.Listener
 
@@ -205,7 +205,7 @@ func errClosed() error { return weir.Errorf(weir.Busy, "this server is shutting 
 
 // enter gives a viewer a place, until it leaves.
 func (s *Server) enter(p *peer, from netip.Addr) (err error) {
-	p.place, err = s.viewers.Enter(netip.AddrPortFrom(from, 0), func() { p.end(errCrowded) })
+	p.place, err = s.viewers.Enter(netip.AddrPortFrom(from, 0), func() { p.end(errEvicted) })
 	switch {
 	case errors.Is(err, budget.ErrAddress):
 		return weir.TooMany(connectTime, "too many offers or viewers from this address; connect with the answers that you got, or try later")
@@ -217,7 +217,7 @@ func (s *Server) enter(p *peer, from netip.Addr) (err error) {
 	return nil
 }
 
-func (s *Server) add(p *peer) error {
+func (s *Server) addPeer(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -228,7 +228,7 @@ func (s *Server) add(p *peer) error {
 	return nil
 }
 
-func (s *Server) remove(p *peer) {
+func (s *Server) removePeer(p *peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.peers, p)

@@ -53,8 +53,8 @@ func (c *tcpConn) Close() error {
 	return c.Conn.Close()
 }
 
-// uses notes which connection a peer uses: nobody takes its place then.
-func (l *tcpListener) uses(p *peer, remote *webrtc.ICECandidate) {
+// markUsed notes which connection a peer uses: nobody takes its place then.
+func (l *tcpListener) markUsed(p *peer, remote *webrtc.ICECandidate) {
 	if l == nil || remote == nil || remote.Protocol != webrtc.ICEProtocolTCP {
 		return
 	}
