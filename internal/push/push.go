@@ -64,9 +64,9 @@ type push struct {
 	lastErr  string
 	note     string // what the target does not get
 	failures int
-	settled  bool   // the event of the connection was written
-	unwanted bool   // no more events are written
-	out      outlet // nil = not connected
+	settled  bool       // the event of the connection was written
+	unwanted bool       // no more events are written
+	out      targetConn // nil = not connected
 	since    time.Time
 	bitrate  float64
 	measured time.Time
@@ -74,7 +74,7 @@ type push struct {
 }
 
 // connector connects to a target. fail is called if the connection breaks later.
-type connector func(ctx context.Context, url string, fail func(error)) (outlet, error)
+type connector func(ctx context.Context, url string, fail func(error)) (targetConn, error)
 
 // tap is what a push needs of a live.Tap.
 type tap interface {
@@ -119,7 +119,7 @@ func (p *push) run(ctx context.Context) {
 	wait := minRetry
 	for {
 		began := time.Now()
-		err := p.once(ctx)
+		err := p.sendOnce(ctx)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, errOver):
 			return
@@ -142,8 +142,8 @@ func (p *push) run(ctx context.Context) {
 	}
 }
 
-// once waits for media, connects, sends, and returns why that ended.
-func (p *push) once(ctx context.Context) error {
+// sendOnce waits for media, connects, sends, and returns why that ended.
+func (p *push) sendOnce(ctx context.Context) error {
 	tap, err := p.open(p.wanted().Ref.Profile)
 	if err != nil {
 		return err
@@ -170,12 +170,12 @@ func (p *push) once(ctx context.Context) error {
 		return err
 	}
 	defer out.close()
-	defer context.AfterFunc(ctx, out.hurry)()
+	defer context.AfterFunc(ctx, out.limitWrite)()
 	defer p.connected(out)()
-	to := newFeed(out, p.wanted().Ref.VideoOnly)
+	to := newConverter(out, p.wanted().Ref.VideoOnly)
 	for _, f := range waiting {
-		if err := to.add(f); err != nil {
-			return broken(ctx, err)
+		if err := to.convert(f); err != nil {
+			return causeOf(ctx, err)
 		}
 	}
 	p.setNote(to.note)
@@ -187,8 +187,8 @@ func (p *push) once(ctx context.Context) error {
 			return err
 		}
 		gap.Reset(maxGap)
-		if err := to.add(f); err != nil {
-			return broken(ctx, err)
+		if err := to.convert(f); err != nil {
+			return causeOf(ctx, err)
 		}
 		p.sent()
 		if len(f.Tracks) > 0 {
@@ -206,11 +206,11 @@ func next(ctx context.Context, from tap) (live.TapItem, error) {
 	return f, err
 }
 
-// broken returns why a connection ended. The cause of ctx says more than the write that failed.
-func broken(ctx context.Context, err error) error { return cmp.Or(context.Cause(ctx), err) }
+// causeOf returns why a connection ended. The cause of ctx says more than the write that failed.
+func causeOf(ctx context.Context, err error) error { return cmp.Or(context.Cause(ctx), err) }
 
 func targetDialer(g *guard.Guard) connector {
-	return func(ctx context.Context, url string, fail func(error)) (outlet, error) {
+	return func(ctx context.Context, url string, fail func(error)) (targetConn, error) {
 		if strings.HasPrefix(strings.ToLower(url), "srt:") {
 			return dialSRT(ctx, url, g.Resolve, fail)
 		}
@@ -220,7 +220,7 @@ func targetDialer(g *guard.Guard) connector {
 
 // connected notes that the target has accepted the stream. The caller calls over when the
 // connection has ended.
-func (p *push) connected(out outlet) (over func()) {
+func (p *push) connected(out targetConn) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status, p.out, p.since, p.settled = statusConnected, out, time.Now(), false

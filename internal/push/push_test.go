@@ -522,7 +522,7 @@ func TestPushRefused(t *testing.T) {
 	})
 }
 
-// kept is an outlet that keeps its frames.
+// kept is an connection that keeps its frames.
 type kept struct {
 	mu     sync.Mutex
 	begun  [][]string // codecs
@@ -533,7 +533,7 @@ type kept struct {
 	closed bool
 }
 
-func (k *kept) begin(video, audio *cmaf.Track, at time.Duration) error {
+func (k *kept) announce(video, audio *cmaf.Track, at time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var codecs []string
@@ -561,7 +561,7 @@ func (k *kept) frame(f outgoing) error {
 }
 
 func (k *kept) sent() int64 { return 0 }
-func (k *kept) hurry()      {}
+func (k *kept) limitWrite() {}
 
 func (k *kept) close() {
 	k.mu.Lock()
@@ -569,7 +569,7 @@ func (k *kept) close() {
 	k.closed = true
 }
 
-// state returns the received frames, and whether the outlet is closed.
+// state returns the received frames, and whether the connection is closed.
 func (k *kept) state() (frames []outgoing, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -589,10 +589,10 @@ func TestPushFeed(t *testing.T) {
 	const second = time.Second
 	tracks := testTracks(t)
 	opus := newTrack(t)(codec.OpusConfig(2))
-	add := func(f *feed, all ...live.TapItem) {
+	add := func(f *converter, all ...live.TapItem) {
 		t.Helper()
 		for _, x := range all {
-			if err := f.add(x); err != nil {
+			if err := f.convert(x); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -604,7 +604,7 @@ func TestPushFeed(t *testing.T) {
 
 	t.Run("times", func(t *testing.T) {
 		k := &kept{}
-		f := newFeed(k, false)
+		f := newConverter(k, false)
 		add(f, live.TapItem{Tracks: tracks}, videoAt(50*second, 51*second), audio(49*second), videoAt(52*second, 52*second), audio(51*second))
 		// The encoder reconnects with the same tracks after a while, then with others.
 		add(f, live.TapItem{Tracks: tracks}, videoAt(70*second, 70*second), live.TapItem{Tracks: tracks[:1]}, videoAt(69*second, 69*second))
@@ -633,7 +633,7 @@ func TestPushFeed(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := &kept{}
-				feed := newFeed(k, f.silent)
+				feed := newConverter(k, f.silent)
 				add(feed, live.TapItem{Tracks: f.tracks}, videoAt(5*second, 5*second), audio(5*second), videoAt(5*second+second/2, 5*second+second/2),
 					videoAt(60*second, 60*second), videoAt(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
@@ -649,7 +649,7 @@ func TestPushFeed(t *testing.T) {
 	})
 	t.Run("silence for a week", func(t *testing.T) {
 		k := &kept{}
-		f := newFeed(k, true)
+		f := newConverter(k, true)
 		add(f, live.TapItem{Tracks: tracks}, videoAt(0, 0))
 		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
 		at := f.silenceTime()
@@ -658,15 +658,15 @@ func TestPushFeed(t *testing.T) {
 		}
 	})
 	t.Run("nothing to send", func(t *testing.T) {
-		if err := newFeed(&kept{}, true).add(live.TapItem{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
+		if err := newConverter(&kept{}, true).convert(live.TapItem{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("audio alone for a target without audio: %v", err)
 		}
 	})
 	t.Run("errors", func(t *testing.T) {
 		broken := errors.New("broken")
-		f := newFeed(&kept{err: broken}, false)
+		f := newConverter(&kept{err: broken}, false)
 		add(f, live.TapItem{Tracks: tracks})
-		if err := f.add(videoAt(0, 0)); !errors.Is(err, broken) {
+		if err := f.convert(videoAt(0, 0)); !errors.Is(err, broken) {
 			t.Errorf("an outlet that fails: %v", err)
 		}
 	})

@@ -17,8 +17,8 @@ import (
 // connectTimeout is the maximum time until a target accepts the stream.
 const connectTimeout = 10 * time.Second
 
-// rtmpOutlet publishes to an RTMP server.
-type rtmpOutlet struct {
+// rtmpTarget publishes to an RTMP server.
+type rtmpTarget struct {
 	conn    *rtmp.Conn
 	video   string // codec
 	reading sync.WaitGroup
@@ -26,7 +26,7 @@ type rtmpOutlet struct {
 
 // dialRTMP connects to a target and returns when it accepts the stream. fail is called if the
 // connection breaks after that.
-func dialRTMP(ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error)) (outlet, error) {
+func dialRTMP(ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error)) (targetConn, error) {
 	if u, err := url.Parse(raw); err == nil && u.User != nil {
 		return nil, weir.Errorf(weir.Invalid, "the URL of the target has a user name in it; "+
 			"RTMP targets are known by their key alone: write rtmp://host/app/key")
@@ -41,7 +41,7 @@ func dialRTMP(ctx context.Context, raw string, dial rtmp.DialFunc, fail func(err
 		conn.Cut()
 		return nil, rtmpError(err)
 	}
-	o := &rtmpOutlet{conn: conn}
+	o := &rtmpTarget{conn: conn}
 	o.reading.Go(func() {
 		fail(rtmpError(conn.Wait()))
 		conn.Cut()
@@ -67,7 +67,7 @@ func rtmpError(err error) error {
 	return err
 }
 
-func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
+func (o *rtmpTarget) announce(video, audio *cmaf.Track, at time.Duration) error {
 	var tracks []codec.Config
 	if video != nil {
 		config := video.Config()
@@ -84,7 +84,7 @@ func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 	return o.conn.WriteTracks(at, tracks...)
 }
 
-func (o *rtmpOutlet) frame(f outgoing) error {
+func (o *rtmpTarget) frame(f outgoing) error {
 	p := codec.Packet{Kind: f.kind, Codec: codec.AAC, Composition: f.pts - f.dts, Data: f.data}
 	if f.kind == codec.Video {
 		p.Codec = o.video
@@ -93,13 +93,13 @@ func (o *rtmpOutlet) frame(f outgoing) error {
 }
 
 // pause does nothing: RTMP times may jump.
-func (o *rtmpOutlet) pause() error { return nil }
+func (o *rtmpTarget) pause() error { return nil }
 
-func (o *rtmpOutlet) sent() int64 { return o.conn.Sent() }
+func (o *rtmpTarget) sent() int64 { return o.conn.Sent() }
 
-func (o *rtmpOutlet) hurry() { o.conn.Hurry() }
+func (o *rtmpTarget) limitWrite() { o.conn.LimitWrite() }
 
-func (o *rtmpOutlet) close() {
+func (o *rtmpTarget) close() {
 	o.conn.Close()
 	o.reading.Wait()
 }

@@ -17,8 +17,8 @@ import (
 // tsBatch is the duration of a batch of MPEG-TS. Each batch repeats the tables.
 const tsBatch = 100 * time.Millisecond
 
-// srtOutlet sends MPEG-TS over SRT.
-type srtOutlet struct {
+// srtTarget sends MPEG-TS over SRT.
+type srtTarget struct {
 	conn    *srt.Conn
 	reading sync.WaitGroup
 	written atomic.Int64 // bytes
@@ -30,12 +30,12 @@ type srtOutlet struct {
 }
 
 // dialSRT connects to a target. fail is called if the connection breaks after that.
-func dialSRT(ctx context.Context, url string, resolve srt.Resolver, fail func(error)) (outlet, error) {
+func dialSRT(ctx context.Context, url string, resolve srt.Resolver, fail func(error)) (targetConn, error) {
 	conn, err := srt.Dial(ctx, url, resolve)
 	if err != nil {
 		return nil, srtProblem(err)
 	}
-	o := &srtOutlet{conn: conn}
+	o := &srtTarget{conn: conn}
 	o.reading.Go(func() { // a target sends nothing, but may end the connection
 		_, err := io.Copy(io.Discard, conn)
 		fail(targetClosed(err))
@@ -68,7 +68,7 @@ func targetClosed(err error) error {
 }
 
 // Write sends MPEG-TS.
-func (o *srtOutlet) Write(p []byte) (int, error) {
+func (o *srtTarget) Write(p []byte) (int, error) {
 	n, err := o.conn.Write(p)
 	o.written.Add(int64(n))
 	if err != nil {
@@ -77,18 +77,18 @@ func (o *srtOutlet) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (o *srtOutlet) sent() int64 { return o.written.Load() }
+func (o *srtTarget) sent() int64 { return o.written.Load() }
 
-// hurry does nothing: a write does not wait for the target.
-func (o *srtOutlet) hurry() {}
+// limitWrite does nothing: a write does not wait for the target.
+func (o *srtTarget) limitWrite() {}
 
-func (o *srtOutlet) close() {
+func (o *srtTarget) close() {
 	_ = o.pause()
 	_ = o.conn.Close()
 	o.reading.Wait()
 }
 
-func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
+func (o *srtTarget) announce(video, audio *cmaf.Track, at time.Duration) error {
 	if err := o.pause(); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func codecOf(t *mpegts.Track) string {
 	return t.Config.Codec
 }
 
-func (o *srtOutlet) frame(f outgoing) error {
+func (o *srtTarget) frame(f outgoing) error {
 	u := mpegts.Unit{PTS: mpegts.Ticks(f.pts), DTS: mpegts.Ticks(f.dts), Sync: f.sync, Data: f.data}
 	if f.kind == cmaf.Audio {
 		o.ts.AddAudio(u)
@@ -138,7 +138,7 @@ func (o *srtOutlet) frame(f outgoing) error {
 	return o.pause()
 }
 
-func (o *srtOutlet) pause() error {
+func (o *srtTarget) pause() error {
 	if !o.waiting {
 		return nil
 	}

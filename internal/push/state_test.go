@@ -159,7 +159,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		began := time.Now()
 		outlets := []*kept{}
 		var refuse error
-		p.connect = func(context.Context, string, func(error)) (outlet, error) {
+		p.connect = func(context.Context, string, func(error)) (targetConn, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			calls = append(calls, time.Since(began))

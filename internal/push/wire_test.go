@@ -81,7 +81,7 @@ func TestPushHEVC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	feed := newFeed(o, false)
+	feed := newConverter(o, false)
 	type videoFrame struct {
 		DTS, PTS time.Duration
 		Data     []byte
@@ -89,7 +89,7 @@ func TestPushHEVC(t *testing.T) {
 	var want, got []videoFrame
 	var zero time.Duration
 	for i, f := range frames {
-		if err := feed.add(f); err != nil {
+		if err := feed.convert(f); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
@@ -164,12 +164,12 @@ func TestPushSRT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			feed := newFeed(o, false)
+			feed := newConverter(o, false)
 			for i, f := range frames {
 				if i > 0 { // not all at once, also after a halt of the machine: SRT is for what comes in time
 					time.Sleep((f.DTS - frames[i-1].DTS) / 4)
 				}
-				if err := feed.add(f); err != nil {
+				if err := feed.convert(f); err != nil {
 					t.Fatal(err)
 				}
 			}

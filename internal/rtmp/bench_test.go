@@ -31,7 +31,7 @@ func (l *looped) Read(p []byte) (int, error) {
 }
 
 // BenchmarkReceive takes two seconds of an encoder at 6 Mbit/s: what the server side costs until a
-// feed gets the packets.
+// handler gets the packets.
 func BenchmarkReceive(b *testing.B) {
 	for _, size := range []int{4096, 65536} {
 		b.Run(fmt.Sprintf("chunks=%d", size), func(b *testing.B) {

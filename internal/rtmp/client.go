@@ -100,7 +100,7 @@ func Dial(ctx context.Context, url string, dial DialFunc) (*Conn, error) {
 func newClient(conn net.Conn, at address) *Conn {
 	c := NewConn(conn)
 	c.url = at
-	c.wire.limit, c.wire.share, c.chunks.limit = maxAnswers, answerShare, maxCommand
+	c.wire.limit, c.wire.share, c.chunks.limit = maxReplies, replyShare, maxCommand
 	return c
 }
 
@@ -135,7 +135,7 @@ func (c *Conn) Play(ctx context.Context, take func(codec.Packet, time.Duration) 
 			return err
 		}
 		c.wire.limit, c.chunks.limit = 0, maxMessage
-		if _, err := c.ask(c.stream, "play", nil, c.url.key); err != nil {
+		if _, err := c.call(c.stream, "play", nil, c.url.key); err != nil {
 			return err
 		}
 		return c.receive(take)
@@ -161,14 +161,14 @@ func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
 				return err
 			}
 		case messageCommand:
-			said, err := parseCommand(m.body)
+			reply, err := parseCommand(m.body)
 			if err != nil {
 				break // it is not needed
 			}
-			if said.isError() || said.name == "_error" {
-				return said.refusal()
+			if reply.isError() || reply.name == "_error" {
+				return reply.refusal()
 			}
-			switch _, code := said.status(); code {
+			switch _, code := reply.status(); code {
 			case "NetStream.Play.Start":
 				playing = true
 				c.wire.until = time.Now().Add(firstMediaTime)
@@ -189,27 +189,27 @@ func (c *Conn) Publish(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		// Old servers need these two; some never answer them.
+		// Old servers need these two; some never reply to them.
 		for _, name := range []string{"releaseStream", "FCPublish"} {
-			if _, err := c.ask(0, name, nil, c.url.key); err != nil {
+			if _, err := c.call(0, name, nil, c.url.key); err != nil {
 				return err
 			}
 		}
 		if err := c.createStream(); err != nil {
 			return err
 		}
-		if _, err := c.ask(c.stream, "publish", nil, c.url.key, "live"); err != nil {
+		if _, err := c.call(c.stream, "publish", nil, c.url.key, "live"); err != nil {
 			return err
 		}
 		for {
-			said, err := c.nextCommand()
+			reply, err := c.nextCommand()
 			if err != nil {
 				return err
 			}
-			if said.isError() || said.name == "_error" {
-				return said.refusal()
+			if reply.isError() || reply.name == "_error" {
+				return reply.refusal()
 			}
-			if _, code := said.status(); said.name == "onStatus" && code == "NetStream.Publish.Start" {
+			if _, code := reply.status(); reply.name == "onStatus" && code == "NetStream.Publish.Start" {
 				c.wire.until = time.Time{}
 				c.beforeClose = c.unpublish
 				return nil
@@ -221,9 +221,9 @@ func (c *Conn) Publish(ctx context.Context) error {
 // Wait reads the commands of the server during the stream, and returns why the connection ends.
 func (c *Conn) Wait() error {
 	for {
-		said, err := c.nextCommand()
-		if err == nil && said.isError() {
-			err = said.refusal()
+		reply, err := c.nextCommand()
+		if err == nil && reply.isError() {
+			err = reply.refusal()
 		}
 		if err != nil {
 			return err
@@ -235,8 +235,8 @@ func (c *Conn) Wait() error {
 func (c *Conn) unpublish() {
 	giveUp := time.AfterFunc(closeTime, c.Cut)
 	defer giveUp.Stop()
-	if _, err := c.ask(0, "FCUnpublish", nil, c.url.key); err == nil {
-		_, _ = c.ask(0, "deleteStream", nil, float64(c.stream))
+	if _, err := c.call(0, "FCUnpublish", nil, c.url.key); err == nil {
+		_, _ = c.call(0, "deleteStream", nil, float64(c.stream))
 	}
 }
 
@@ -245,24 +245,24 @@ func (c *Conn) connect(about object) error {
 	if err := c.enlargeChunks(); err != nil {
 		return err
 	}
-	number, err := c.ask(0, "connect", slices.Concat(
+	number, err := c.call(0, "connect", slices.Concat(
 		object{{"app", c.url.app}},
 		about,
 		object{{"tcUrl", c.url.appURL}, {"fourCcList", fourCCList()}},
 	))
 	if err == nil {
-		_, err = c.answer(number)
+		_, err = c.result(number)
 	}
 	return err
 }
 
 // createStream gets the number of a stream.
 func (c *Conn) createStream() error {
-	number, err := c.ask(0, "createStream", nil)
+	number, err := c.call(0, "createStream", nil)
 	if err != nil {
 		return err
 	}
-	created, err := c.answer(number)
+	created, err := c.result(number)
 	c.stream = 1
 	if len(created.arguments) > 1 {
 		if n, ok := created.arguments[1].(float64); ok {
@@ -272,21 +272,21 @@ func (c *Conn) createStream() error {
 	return err
 }
 
-func (c *Conn) ask(stream uint32, name string, arguments ...any) (number int, err error) {
+func (c *Conn) call(stream uint32, name string, arguments ...any) (number int, err error) {
 	c.command++
 	return c.command, c.sendCommand(stream, name, c.command, arguments...)
 }
 
-func (c *Conn) answer(number int) (command, error) {
+func (c *Conn) result(number int) (command, error) {
 	for {
-		said, err := c.nextCommand()
+		reply, err := c.nextCommand()
 		switch {
 		case err != nil:
-			return said, err
-		case said.name == "_result" && said.number == number:
-			return said, nil
-		case said.name == "_error" && said.number == number, said.isError():
-			return said, said.refusal()
+			return reply, err
+		case reply.name == "_result" && reply.number == number:
+			return reply, nil
+		case reply.name == "_error" && reply.number == number, reply.isError():
+			return reply, reply.refusal()
 		}
 	}
 }
@@ -301,8 +301,8 @@ func (c *Conn) nextCommand() (command, error) {
 		if m.kind != messageCommand {
 			continue
 		}
-		if said, err := parseCommand(m.body); err == nil {
-			return said, nil
+		if reply, err := parseCommand(m.body); err == nil {
+			return reply, nil
 		}
 	}
 }

@@ -22,10 +22,10 @@ func (r *Refusal) Error() string {
 	return "the server refuses: " + r.Code
 }
 
-// command is a command or the answer to one.
+// command is a command or the reply to one.
 type command struct {
 	name      string
-	number    int // ties an answer to its command
+	number    int // ties a reply to its command
 	arguments []any
 }
 

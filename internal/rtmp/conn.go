@@ -36,7 +36,7 @@ type LimitError string
 func (e LimitError) Error() string { return string(e) }
 
 // Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while another
-// one writes packets. Sent, Hurry and Cut may be called at any time.
+// one writes packets. Sent, LimitWrite and Cut may be called at any time.
 type Conn struct {
 	wire   wire
 	in     *bufio.Reader
@@ -46,7 +46,7 @@ type Conn struct {
 	window       uint64 // bytes after which the other end wants an acknowledgement; 0 = never
 	acknowledged uint64
 
-	writing sync.Mutex // one message at a time: answers go out between packets
+	writing sync.Mutex // one message at a time: replies go out between packets
 	out     chunkWriter
 
 	beforeClose func() // called by Close; may be nil
@@ -77,11 +77,11 @@ func (c *Conn) Received() uint64 { return c.wire.received }
 // Sent returns the number of bytes sent.
 func (c *Conn) Sent() int64 { return c.wire.sent.Load() }
 
-// Hurry shortens the timeout of a write that waits for the other end.
-func (c *Conn) Hurry() { _ = c.wire.conn.SetWriteDeadline(time.Now().Add(closeTime / 2)) }
+// LimitWrite shortens the timeout of a write that waits for the other end.
+func (c *Conn) LimitWrite() { _ = c.wire.conn.SetWriteDeadline(time.Now().Add(closeTime / 2)) }
 
 // Close ends the connection in order. A client that publishes ends the stream first. A server whose
-// answer is the last message waits for the encoder to close, or the answer would be lost.
+// reply is the last message waits for the encoder to close, or the reply would be lost.
 func (c *Conn) Close() {
 	if c.beforeClose != nil {
 		c.beforeClose()
@@ -115,8 +115,8 @@ func (c *Conn) next() (message, error) {
 	case m.kind == messageWindow && len(m.body) >= 4:
 		c.window = uint64(binary.BigEndian.Uint32(m.body))
 	case m.isEvent(ping):
-		answer := append([]byte{0, pong}, m.body[2:6]...)
-		err = c.send(controlChunks, 0, message{kind: messageUserControl, body: answer}, nil)
+		reply := append([]byte{0, pong}, m.body[2:6]...)
+		err = c.send(controlChunks, 0, message{kind: messageUserControl, body: reply}, nil)
 	}
 	return m, err
 }

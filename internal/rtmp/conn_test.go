@@ -122,7 +122,7 @@ func (p *peer) hears() string {
 	}
 }
 
-// The answers to an encoder, read by a library.
+// The replies to an encoder, read by a library.
 func TestServer(t *testing.T) {
 	theirs, ours := net.Pipe()
 	s := serve(t.Context(), ours)
@@ -230,7 +230,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// greet answers a client like a server until it requests a stream. It returns the command with
+// greet replies to a client like a server until it requests a stream. It returns the command with
 // which it does.
 func greet(t *testing.T, conn net.Conn) (*peer, string) {
 	t.Helper()
@@ -327,7 +327,7 @@ func TestRefused(t *testing.T) {
 			p, _ := greet(t, conn)
 			p.command("onStatus", 0, nil, reason("NetStream.Publish.BadName"))
 		}, "NetStream.Publish.BadName"},
-		{"an answer", func(conn net.Conn) {
+		{"a reply", func(conn net.Conn) {
 			p, _ := greet(t, conn)
 			p.command("_error", 5, nil, reason("NetStream.Failed"))
 		}, "NetStream.Failed"},

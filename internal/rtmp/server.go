@@ -27,8 +27,8 @@ type Handler struct {
 	Packet func(p codec.Packet, at time.Duration) error
 }
 
-// serving is the state of a connection with an encoder.
-type serving struct {
+// serverConn is the state of a connection with an encoder.
+type serverConn struct {
 	*Conn
 	to        Handler
 	connected bool
@@ -43,7 +43,7 @@ func (c *Conn) Serve(ctx context.Context, h Handler) error {
 	if err := c.handshake(true); err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}
-	s := &serving{Conn: c, to: h}
+	s := &serverConn{Conn: c, to: h}
 	for {
 		m, err := c.next()
 		if err == nil {
@@ -55,7 +55,7 @@ func (c *Conn) Serve(ctx context.Context, h Handler) error {
 	}
 }
 
-func (s *serving) handle(ctx context.Context, m message) error {
+func (s *serverConn) handle(ctx context.Context, m message) error {
 	switch m.kind {
 	case messageCommand:
 		return s.execute(ctx, m.body)
@@ -73,7 +73,7 @@ func (s *serving) handle(ctx context.Context, m message) error {
 }
 
 // metadata reads the kinds of tracks from the metadata.
-func (s *serving) metadata(body []byte) {
+func (s *serverConn) metadata(body []byte) {
 	if len(body) > maxCommand {
 		return
 	}
@@ -92,18 +92,18 @@ func (s *serving) metadata(body []byte) {
 	s.to.Tracks(sends("videocodecid"), sends("audiocodecid"))
 }
 
-func (s *serving) execute(ctx context.Context, body []byte) error {
-	asked, err := parseCommand(body)
+func (s *serverConn) execute(ctx context.Context, body []byte) error {
+	request, err := parseCommand(body)
 	if err != nil {
 		return err
 	}
-	switch asked.name {
+	switch request.name {
 	case "connect":
-		return s.connect(asked)
+		return s.connect(request)
 	case "createStream":
-		return s.sendCommand(0, "_result", asked.number, nil, float64(serverStream))
+		return s.sendCommand(0, "_result", request.number, nil, float64(serverStream))
 	case "publish":
-		return s.publish(ctx, asked)
+		return s.publish(ctx, request)
 	case "play", "play2":
 		return s.refuse("NetStream.Play.Failed", "this address is for publishing; streams are watched over HLS")
 	case "FCUnpublish", "closeStream", "deleteStream":
@@ -112,14 +112,14 @@ func (s *serving) execute(ctx context.Context, body []byte) error {
 			return ErrEnded
 		}
 	}
-	return nil // the others need no answer
+	return nil // the others need no reply
 }
 
-// connect answers the command that names the application.
-func (s *serving) connect(asked command) error {
+// connect replies to the command that names the application.
+func (s *serverConn) connect(request command) error {
 	var about object
-	if len(asked.arguments) > 0 {
-		about, _ = asked.arguments[0].(object)
+	if len(request.arguments) > 0 {
+		about, _ = request.arguments[0].(object)
 	}
 	app, _, _ := strings.Cut(about.text("app"), "?")
 	app, s.key, _ = strings.Cut(strings.Trim(app, "/"), "/")
@@ -128,7 +128,7 @@ func (s *serving) connect(asked command) error {
 		why := "the address must be rtmp://<host>/" + s.to.App + "/<streamKey>"
 		s.beforeClose = s.linger
 		const code = "NetConnection.Connect.Rejected"
-		err := s.sendCommand(0, "_error", asked.number, nil, status("error", code, why))
+		err := s.sendCommand(0, "_error", request.number, nil, status("error", code, why))
 		return errors.Join(&Refusal{code, "another application than " + s.to.App + "; " + why}, err)
 	}
 	const window, dynamic = 2_500_000, 2
@@ -141,22 +141,22 @@ func (s *serving) connect(asked command) error {
 	}
 	s.connected = true
 	server := object{{"fmsVer", "FMS/3,0,1,123"}, {"capabilities", float64(31)}}
-	answer := status("status", "NetConnection.Connect.Success", "connected")
-	answer = append(answer, property{"objectEncoding", float64(0)})
+	result := status("status", "NetConnection.Connect.Success", "connected")
+	result = append(result, property{"objectEncoding", float64(0)})
 	if about.get("fourCcList") != nil {
-		answer = append(answer, property{"fourCcList", fourCCList()})
+		result = append(result, property{"fourCcList", fourCCList()})
 	}
-	return s.sendCommand(0, "_result", asked.number, server, answer)
+	return s.sendCommand(0, "_result", request.number, server, result)
 }
 
-// publish answers the command with the stream key.
-func (s *serving) publish(ctx context.Context, asked command) error {
+// publish replies to the command with the stream key.
+func (s *serverConn) publish(ctx context.Context, request command) error {
 	if !s.connected || s.published {
 		return errors.New("publish at the wrong time")
 	}
 	key := s.key
-	if key == "" && len(asked.arguments) > 1 {
-		key, _ = asked.arguments[1].(string)
+	if key == "" && len(request.arguments) > 1 {
+		key, _ = request.arguments[1].(string)
 	}
 	key, _, _ = strings.Cut(key, "?")
 	asking, cancel := context.WithDeadline(ctx, s.wire.until)
@@ -170,19 +170,19 @@ func (s *serving) publish(ctx context.Context, asked command) error {
 	return s.sendStatus("status", "NetStream.Publish.Start", "publishing")
 }
 
-// refuse answers a command with an error.
-func (s *serving) refuse(code, why string) error {
+// refuse replies to a command with an error.
+func (s *serverConn) refuse(code, why string) error {
 	s.beforeClose = s.linger
 	return errors.Join(&Refusal{code, why}, s.sendStatus("error", code, why))
 }
 
-func (s *serving) sendStatus(level, code, text string) error {
+func (s *serverConn) sendStatus(level, code, text string) error {
 	return s.sendCommand(serverStream, "onStatus", 0, nil, status(level, code, text))
 }
 
-// linger waits until the encoder has closed. The last answer would be lost if the connection were
+// linger waits until the encoder has closed. The last reply would be lost if the connection were
 // closed while bytes of the encoder are in flight.
-func (s *serving) linger() {
+func (s *serverConn) linger() {
 	conn := s.wire.conn
 	if err := conn.SetDeadline(time.Now().Add(closeTime)); err != nil {
 		return

@@ -25,10 +25,10 @@ const (
 	maxCommand = 32 << 10
 	// maxMessage is the maximum size of a message with media.
 	maxMessage = codec.MaxFrame
-	// A server that receives a stream may send maxAnswers bytes, and one more for each answerShare
+	// A server that receives a stream may send maxReplies bytes, and one more for each replyShare
 	// bytes that it gets: it only has to acknowledge them.
-	maxAnswers  = 256 << 10
-	answerShare = 256
+	maxReplies = 256 << 10
+	replyShare = 256
 	// maxDrain is the maximum number of bytes that are read from an encoder after it was refused.
 	maxDrain = 1 << 20
 

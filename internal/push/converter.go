@@ -12,18 +12,18 @@ import (
 	"weir/internal/weir"
 )
 
-// outlet is a connection to a target.
-type outlet interface {
-	// begin announces the tracks of the frames that follow; either may be nil. It comes before the
+// targetConn is a connection to a target.
+type targetConn interface {
+	// announce announces the tracks of the frames that follow; either may be nil. It comes before the
 	// first frame, and again when the tracks change.
-	begin(video, audio *cmaf.Track, at time.Duration) error
+	announce(video, audio *cmaf.Track, at time.Duration) error
 	// pause announces that the next frame does not follow the last one in time.
 	pause() error
 	frame(f outgoing) error
 	// sent returns how many bytes were sent to the target.
 	sent() int64
-	// hurry makes a write that waits for the target end soon. Any goroutine may call it.
-	hurry()
+	// limitWrite makes a write that waits for the target end soon. Any goroutine may call it.
+	limitWrite()
 	// close tells the target that the stream is over, and ends the connection.
 	close()
 }
@@ -43,11 +43,11 @@ var errOtherTracks = errors.New("the stream needs another connection for what it
 // continues at the video.
 const maxSilenceBehind = time.Second
 
-// feed converts the frames of a tap for a target: one track of each kind, decode times that start
+// converter converts the frames of a tap for a target: one track of each kind, decode times that start
 // at 0 and never fall, and silence in place of audio that is not sent. Platforms refuse streams
 // without audio.
-type feed struct {
-	out       outlet
+type converter struct {
+	out       targetConn
 	videoOnly bool
 
 	tracks       []cmaf.Track
@@ -63,14 +63,14 @@ type feed struct {
 	silenceCount int64 // frames of silence since then
 }
 
-func newFeed(out outlet, videoOnly bool) *feed {
-	return &feed{out: out, videoOnly: videoOnly, last: map[cmaf.Kind]time.Duration{}}
+func newConverter(out targetConn, videoOnly bool) *converter {
+	return &converter{out: out, videoOnly: videoOnly, last: map[cmaf.Kind]time.Duration{}}
 }
 
-// add takes the next frame or tracks of a tap.
-func (p *feed) add(f live.TapItem) error {
+// convert takes the next frame or tracks of a tap.
+func (p *converter) convert(f live.TapItem) error {
 	if len(f.Tracks) > 0 {
-		return p.take(f.Tracks)
+		return p.setTracks(f.Tracks)
 	}
 	if f.Track != p.video && f.Track != p.audio {
 		return nil
@@ -83,7 +83,7 @@ func (p *feed) add(f live.TapItem) error {
 	g.pts = max(f.PTS-p.base, g.dts)
 	p.last[g.kind] = g.dts
 	if !p.begun {
-		if err := p.begin(g); err != nil {
+		if err := p.announce(g); err != nil {
 			return err
 		}
 	}
@@ -95,8 +95,8 @@ func (p *feed) add(f live.TapItem) error {
 	return p.out.frame(g)
 }
 
-// take chooses the tracks that are sent.
-func (p *feed) take(tracks []cmaf.Track) error {
+// setTracks chooses the tracks that are sent.
+func (p *converter) setTracks(tracks []cmaf.Track) error {
 	same := slices.EqualFunc(p.tracks, tracks, func(a, b cmaf.Track) bool { return bytes.Equal(a.Entry, b.Entry) })
 	if p.begun {
 		if err := p.out.pause(); err != nil {
@@ -122,8 +122,8 @@ func (p *feed) take(tracks []cmaf.Track) error {
 	return nil
 }
 
-// begin announces the tracks to the target; g is the first frame.
-func (p *feed) begin(g outgoing) error {
+// announce announces the tracks to the target; g is the first frame.
+func (p *converter) announce(g outgoing) error {
 	var video, audio *cmaf.Track
 	if p.video >= 0 {
 		video = &p.tracks[p.video]
@@ -140,10 +140,10 @@ func (p *feed) begin(g outgoing) error {
 		audio = &p.tracks[p.audio]
 	}
 	p.begun = true
-	return p.out.begin(video, audio, g.dts)
+	return p.out.announce(video, audio, g.dts)
 }
 
-func (p *feed) sendSilence(until time.Duration) error {
+func (p *converter) sendSilence(until time.Duration) error {
 	if until-p.silenceTime() > maxSilenceBehind {
 		p.silenceStart, p.silenceCount = until, 0
 	}
@@ -157,6 +157,6 @@ func (p *feed) sendSilence(until time.Duration) error {
 	return nil
 }
 
-func (p *feed) silenceTime() time.Duration {
+func (p *converter) silenceTime() time.Duration {
 	return p.silenceStart + codec.Duration(p.silenceCount*codec.SilenceDuration, codec.SilenceRate)
 }
