@@ -131,8 +131,8 @@ var libraries = map[string]string{
 // holdContext are the types that may hold a context in a field, although it should be an argument.
 var holdContext = map[string]string{
 	"ipfs.fileReader":    "it is an io.Reader",
-	"live.aacFeed":       "it is an io.Reader",
-	"live.opusFeed":      "it is an io.Reader",
+	"live.aacInput":      "it is an io.Reader",
+	"live.opusInput":     "it is an io.Reader",
 	"playback.edge":      "it ends requests that several viewers wait for",
 	"playback.object":    "it is an io.Reader",
 	"webhook.dispatcher": "it ends exchanges, which outlive the context of Run",
@@ -403,7 +403,7 @@ func TestArchitectureIsHeld(t *testing.T) {
 		{"print to a writer", "internal/store/a.go", doc + `package store; import "fmt"; func f(w io.Writer) { fmt.Fprintln(w, 1) }`, ""},
 		{"context in a struct", "internal/store/a.go", doc + `package store; type s struct { ctx, other context.Context }`, "holds a context"},
 		{"context in a struct without a name", "internal/store/a.go", doc + `package store; var s struct { context.Context }`, "holds a context"},
-		{"context in a reader", "internal/live/a.go", doc + `package live; type opusFeed struct { ctx context.Context }`, ""},
+		{"context in a reader", "internal/live/a.go", doc + `package live; type opusInput struct { ctx context.Context }`, ""},
 		{"context of a function in a struct", "internal/store/a.go", doc + `package store; type s struct { do func(context.Context) error }`, ""},
 		{"todo context", "main.go", doc + `package main; var c = context.TODO()`, "calls context.TODO"},
 	} {

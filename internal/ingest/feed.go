@@ -30,8 +30,8 @@ const (
 type feed struct {
 	to    publisher
 	log   *slog.Logger
-	video lane
-	audio lane
+	video feedTrack
+	audio feedTrack
 
 	announced map[cmaf.Kind]bool // kinds of tracks that the encoder announced; nil = none yet
 	started   bool               // the publisher knows the tracks
@@ -42,8 +42,8 @@ type feed struct {
 	heldBytes int
 }
 
-// lane is the state of the video or the audio track.
-type lane struct {
+// feedTrack is the state of the video or the audio track.
+type feedTrack struct {
 	codec   string
 	decoder codec.Decoder // nil = no packet yet, or the codec is not supported
 	id      byte          // of the track
@@ -51,7 +51,7 @@ type lane struct {
 	others  bool          // there are further tracks of this kind, which is logged
 	config  codec.Config
 	known   bool // the configuration is known
-	grid    grid
+	clock   audioClock
 }
 
 // heldFrame is a frame that waits for the other track to be known.
@@ -69,10 +69,10 @@ func (f *feed) announce(video, audio bool) {
 	}
 }
 
-// add takes a packet. An error ends the connection.
-func (f *feed) add(ctx context.Context, p codec.Packet, at time.Duration) error {
-	l := f.lane(p.Kind)
-	used, err := f.take(ctx, l, p)
+// addPacket takes a packet. An error ends the connection.
+func (f *feed) addPacket(ctx context.Context, p codec.Packet, at time.Duration) error {
+	l := f.track(p.Kind)
+	used, err := f.selectTrack(ctx, l, p)
 	if err != nil || !used {
 		return err
 	}
@@ -98,20 +98,20 @@ func (f *feed) add(ctx context.Context, p codec.Packet, at time.Duration) error 
 	}
 	at += p.Offset
 	if p.Kind == cmaf.Audio {
-		at = l.grid.at(at, u)
+		at = l.clock.at(at, u)
 	}
-	return f.frame(ctx, p.Kind, live.Frame{DTS: at, PTS: at + p.Composition, Sync: u.Sync, Data: u.Data})
+	return f.addFrame(ctx, p.Kind, live.Frame{DTS: at, PTS: at + p.Composition, Sync: u.Sync, Data: u.Data})
 }
 
-func (f *feed) lane(kind cmaf.Kind) *lane {
+func (f *feed) track(kind cmaf.Kind) *feedTrack {
 	if kind == cmaf.Audio {
 		return &f.audio
 	}
 	return &f.video
 }
 
-// take reports whether a packet is used, and makes a decoder for a new track.
-func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) {
+// selectTrack reports whether a packet is used, and makes a decoder for a new track.
+func (f *feed) selectTrack(ctx context.Context, l *feedTrack, p codec.Packet) (bool, error) {
 	if l.codec != "" && l.id != p.Track {
 		if !l.others {
 			l.others = true
@@ -122,11 +122,11 @@ func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) 
 	if l.codec == p.Codec {
 		return !l.ignored, nil
 	}
-	if err := f.forget(ctx, l); err != nil {
+	if err := f.dropConfig(ctx, l); err != nil {
 		return false, err
 	}
 	if l.ignored {
-		f.to.LeaveOut("")
+		f.to.SetIssue("")
 	}
 	l.codec, l.id, l.decoder, l.ignored = p.Codec, p.Track, codec.NewDecoder(p.Codec), false
 	if l.decoder != nil {
@@ -140,9 +140,9 @@ func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) 
 }
 
 // ignore drops a track. The stream goes on without it.
-func (f *feed) ignore(l *lane, why string) {
+func (f *feed) ignore(l *feedTrack, why string) {
 	f.log.Warn("sound is left out", "reason", why)
-	f.to.LeaveOut("the sound is left out: " + why)
+	f.to.SetIssue("the sound is left out: " + why)
 	l.ignored = true
 	if l.known {
 		l.known, f.changed = false, true
@@ -156,18 +156,18 @@ func (f *feed) ignoreAudio(why string) {
 	f.audio.codec = ""
 }
 
-// forget drops the configuration of a track before a new one.
-func (f *feed) forget(ctx context.Context, l *lane) error {
+// dropConfig drops the configuration of a track before a new one.
+func (f *feed) dropConfig(ctx context.Context, l *feedTrack) error {
 	if !l.known {
 		return nil
 	}
-	err := f.finish(ctx) // held frames are of the old track
+	err := f.flush(ctx) // held frames are of the old track
 	l.config, l.known, f.changed = codec.Config{}, false, true
 	return err
 }
 
 // updateConfig reads the configuration of a track from its decoder if it has changed.
-func (f *feed) updateConfig(ctx context.Context, l *lane) error {
+func (f *feed) updateConfig(ctx context.Context, l *feedTrack) error {
 	if !l.decoder.Changed() {
 		return nil
 	}
@@ -175,15 +175,15 @@ func (f *feed) updateConfig(ctx context.Context, l *lane) error {
 	if err != nil || known == l.known && bytes.Equal(config.Record, l.config.Record) {
 		return err
 	}
-	if err := f.forget(ctx, l); err != nil {
+	if err := f.dropConfig(ctx, l); err != nil {
 		return err
 	}
 	l.config, l.known, f.changed = config, known, true
 	return nil
 }
 
-// frame writes a frame, or holds it until the tracks are known.
-func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) error {
+// addFrame writes a frame, or holds it until the tracks are known.
+func (f *feed) addFrame(ctx context.Context, kind cmaf.Kind, frame live.Frame) error {
 	if f.started {
 		return f.write(ctx, kind, frame)
 	}
@@ -198,7 +198,7 @@ func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) erro
 // complete reports whether all expected tracks are known.
 func (f *feed) complete() bool {
 	for _, kind := range []cmaf.Kind{cmaf.Video, cmaf.Audio} {
-		l := f.lane(kind)
+		l := f.track(kind)
 		if expected := f.announced == nil || f.announced[kind]; expected && !l.known && !l.ignored {
 			return false
 		}
@@ -219,8 +219,8 @@ func (f *feed) start(ctx context.Context) error {
 	return nil
 }
 
-// finish writes the held frames, if there are any.
-func (f *feed) finish(ctx context.Context) error {
+// flush writes the held frames, if there are any.
+func (f *feed) flush(ctx context.Context) error {
 	if len(f.held) == 0 || ctx.Err() != nil {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (f *feed) finish(ctx context.Context) error {
 }
 
 func (f *feed) write(ctx context.Context, kind cmaf.Kind, frame live.Frame) error {
-	if !f.lane(kind).known {
+	if !f.track(kind).known {
 		return nil // the track was dropped while the frame was held
 	}
 	if f.changed {
@@ -252,7 +252,7 @@ func (f *feed) setTracks(ctx context.Context) error {
 	}
 	f.changed = false
 	var tracks []cmaf.Track
-	for _, l := range []*lane{&f.video, &f.audio} {
+	for _, l := range []*feedTrack{&f.video, &f.audio} {
 		if !l.known {
 			continue
 		}
@@ -269,16 +269,16 @@ func (f *feed) setTracks(ctx context.Context) error {
 // counts as a rounding error.
 const maxRounded = 3 * time.Millisecond
 
-// grid restores the exact times of audio whose time stamps are in whole milliseconds: without gaps,
+// audioClock restores the exact times of audio whose time stamps are in whole milliseconds: without gaps,
 // each frame begins where the one before it ends.
-type grid struct {
+type audioClock struct {
 	start time.Duration
 	count int64 // samples since then
 	rate  int64
 }
 
 // at returns the exact time of a sample that was sent with a time stamp.
-func (g *grid) at(sent time.Duration, u codec.Sample) time.Duration {
+func (g *audioClock) at(sent time.Duration, u codec.Sample) time.Duration {
 	if u.Timescale == 0 {
 		return sent
 	}
@@ -288,6 +288,6 @@ func (g *grid) at(sent time.Duration, u codec.Sample) time.Duration {
 			return at
 		}
 	}
-	*g = grid{sent, u.Duration, u.Timescale}
+	*g = audioClock{sent, u.Duration, u.Timescale}
 	return sent
 }

@@ -51,7 +51,7 @@ func newFeeder(t *testing.T) *feeder {
 
 func (f *feeder) send(p codec.Packet, at time.Duration) {
 	if f.err == nil {
-		f.err = f.add(f.t.Context(), p, at)
+		f.err = f.addPacket(f.t.Context(), p, at)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestFeed(t *testing.T) {
 			f.videoConfig(small)
 			f.videoFrame(0, key)
 			f.videoFrame(40*ms, slice)
-			f.err = f.finish(f.t.Context())
+			f.err = f.flush(f.t.Context())
 		}, "[v90] v0 v40"},
 		{"too much waits", func(f *feeder) {
 			f.videoConfig(small)
@@ -230,7 +230,7 @@ func TestFeed(t *testing.T) {
 
 // Times in milliseconds become those that frames of audio really have, gaps stay.
 func TestGrid(t *testing.T) {
-	var g grid
+	var g audioClock
 	u := codec.Sample{Duration: 1024, Timescale: 48000}
 	var got []time.Duration
 	for _, sent := range []time.Duration{7, 28, 50, 71, 200, 221, 0} {
@@ -273,7 +273,7 @@ func TestFeedLogLimit(t *testing.T) {
 	f := newFeed(p, bounded(book.logger()))
 	for i := range 1000 {
 		name := []string{codec.AAC, codec.Opus}[i%2]
-		if err := f.add(t.Context(), codec.Packet{Kind: cmaf.Audio, Codec: name, Config: true, Data: []byte{0xFF}}, 0); err != nil {
+		if err := f.addPacket(t.Context(), codec.Packet{Kind: cmaf.Audio, Codec: name, Config: true, Data: []byte{0xFF}}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -89,9 +89,9 @@ type file []byte
 func (f file) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f))
-	answer := w.Result()
-	answer.Request = r
-	return answer, nil
+	response := w.Result()
+	response.Request = r
+	return response, nil
 }
 
 // FuzzPullMP4 reads files that may be anything, whole ones and fragmented ones.
@@ -109,7 +109,7 @@ func FuzzPullMP4(f *testing.F) {
 		// Files are read as fast as they are shown; the clock of a bubble does not wait.
 		synctest.Test(t, func(t *testing.T) {
 			s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newTestPull("https://example.com/film.mp4"), nothing{})
-			w := &web{client: &http.Client{Transport: file(data)}}
+			w := &fetcher{client: &http.Client{Transport: file(data)}}
 			a, err := w.get(t.Context(), &url.URL{Scheme: "https", Host: "example.com", Path: "/film.mp4"}, 0, 0)
 			if err != nil {
 				return // there is nothing in it
@@ -146,7 +146,7 @@ func FuzzAudio(f *testing.F) {
 		feed := newFeed(nothing{}, slog.New(slog.DiscardHandler))
 		for i := range 3 {
 			for _, p := range []codec.Packet{{Kind: cmaf.Audio, Codec: name, Config: true, Data: config}, {Kind: cmaf.Audio, Codec: name, Data: bytes.Clone(frame)}} {
-				if err := feed.add(t.Context(), p, time.Duration(i)*time.Second); err != nil && weir.KindOf(err) != weir.Invalid {
+				if err := feed.addPacket(t.Context(), p, time.Duration(i)*time.Second); err != nil && weir.KindOf(err) != weir.Invalid {
 					t.Errorf("an error that is not the sender's: %v", err)
 				}
 			}

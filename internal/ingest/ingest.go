@@ -47,7 +47,7 @@ type publisher interface {
 	StreamID() string
 	Files() int
 	SetTracks(ctx context.Context, tracks []cmaf.Track) error
-	LeaveOut(what string)
+	SetIssue(what string)
 	Write(f live.Frame) error
 	Done() <-chan struct{}
 	Close(clean bool)
@@ -74,7 +74,7 @@ func (f *feed) end(ctx context.Context, log *slog.Logger, err error, clean, stop
 	case <-f.to.Done():
 		ended = f.to.Write(live.Frame{})
 	default:
-		err = errors.Join(err, f.finish(ctx))
+		err = errors.Join(err, f.flush(ctx))
 	}
 	f.to.Close(clean)
 	switch {

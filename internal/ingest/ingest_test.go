@@ -124,7 +124,7 @@ func (p *testPublisher) SetTracks(_ context.Context, tracks []cmaf.Track) error 
 	return nil
 }
 
-func (p *testPublisher) LeaveOut(what string) {
+func (p *testPublisher) SetIssue(what string) {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
 	p.left = what

@@ -109,7 +109,7 @@ type pullSource struct {
 	feed    *feed
 	plays   bool      // viewers can watch it
 	checked time.Time // when that was last checked
-	pace    pace
+	pace    pacer
 
 	closing sync.WaitGroup // connections that take a while to close
 }
@@ -159,7 +159,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if finished := s.feed.finish(ctx); err == nil {
+	if finished := s.feed.flush(ctx); err == nil {
 		err = finished
 	}
 	if err == nil && !s.feed.started {
@@ -168,18 +168,18 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	return err
 }
 
-// add gives a packet to the feed when it is due.
-func (s *pullSource) add(ctx context.Context, p codec.Packet, at time.Duration) error {
+// addPacket gives a packet to the feed when it is due.
+func (s *pullSource) addPacket(ctx context.Context, p codec.Packet, at time.Duration) error {
 	if err := s.pace.wait(ctx, at); err != nil {
 		return err
 	}
-	return s.addNow(ctx, p, at)
+	return s.addPacketNow(ctx, p, at)
 }
 
-func (s *pullSource) addNow(ctx context.Context, p codec.Packet, at time.Duration) error {
+func (s *pullSource) addPacketNow(ctx context.Context, p codec.Packet, at time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.feed.add(ctx, p, at); err != nil {
+	if err := s.feed.addPacket(ctx, p, at); err != nil {
 		return err
 	}
 	if !s.plays && time.Since(s.checked) >= checkEvery {
@@ -280,14 +280,14 @@ const (
 	maxEarly = 10 * time.Second
 )
 
-// pace passes the frames of a file on in real time.
-type pace struct {
+// pacer passes the frames of a file on in real time.
+type pacer struct {
 	mu    sync.Mutex
 	start time.Time // when a frame at 0 is due
 	set   bool
 }
 
-func (p *pace) wait(ctx context.Context, at time.Duration) error {
+func (p *pacer) wait(ctx context.Context, at time.Duration) error {
 	p.mu.Lock()
 	now := time.Now()
 	due := p.start.Add(at)

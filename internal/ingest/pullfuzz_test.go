@@ -17,7 +17,7 @@ func (nothing) Files() int                                    { return 1 }
 func (nothing) SetTracks(context.Context, []cmaf.Track) error { return nil }
 func (nothing) Done() <-chan struct{}                         { return nil }
 func (nothing) Close(bool)                                    {}
-func (nothing) LeaveOut(string)                               {}
+func (nothing) SetIssue(string)                               {}
 func (nothing) Write(live.Frame) error                        { return nil }
 
 // FuzzPlaylist reads playlists that may be anything.

@@ -42,13 +42,13 @@ const (
 )
 
 // readHLS reads the stream of a playlist. asked is its URL, found the one after redirects.
-func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, found *url.URL) error {
+func (s *pullSource) readHLS(ctx context.Context, w *fetcher, text []byte, asked, found *url.URL) error {
 	master, list, err := readPlaylist(text)
 	if err != nil {
 		return err
 	}
 	clock := &hlsClock{offsets: map[int64]time.Duration{}, began: make(chan struct{})}
-	main := &hlsReader{source: s, web: w, clock: clock, list: list, at: asked, base: found, leads: true}
+	main := &hlsReader{source: s, fetcher: w, clock: clock, list: list, at: asked, base: found, leads: true}
 	if master == nil {
 		return main.run(ctx)
 	}
@@ -62,7 +62,7 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	if audio == nil {
 		return main.run(ctx)
 	}
-	audioReader := &hlsReader{source: s, web: w, clock: clock}
+	audioReader := &hlsReader{source: s, fetcher: w, clock: clock}
 	if audioReader.at, err = addressIn(found, audio.URI); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (c *hlsClock) at(section int64, at time.Duration) time.Duration {
 	return at
 }
 
-// begin notes the time of the first video frame.
-func (c *hlsClock) begin(at time.Duration) {
+// setFirst notes the time of the first video frame.
+func (c *hlsClock) setFirst(at time.Duration) {
 	c.once.Do(func() {
 		c.first = at
 		close(c.began)
@@ -131,10 +131,10 @@ func (c *hlsClock) begin(at time.Duration) {
 
 // hlsReader reads one media playlist.
 type hlsReader struct {
-	source *pullSource
-	web    *web
-	clock  *hlsClock
-	leads  bool // it reads the video, or everything, and notes the position in the source
+	source  *pullSource
+	fetcher *fetcher
+	clock   *hlsClock
+	leads   bool // it reads the video, or everything, and notes the position in the source
 
 	at     *url.URL // of the playlist
 	base   *url.URL // that after redirects, to which names in the playlist are relative
@@ -155,7 +155,7 @@ type hlsReader struct {
 }
 
 func (r *hlsReader) load(ctx context.Context) error {
-	text, found, err := r.web.all(ctx, r.at, 0, 0, maxPlaylist)
+	text, found, err := r.fetcher.getAll(ctx, r.at, 0, 0, maxPlaylist)
 	if err != nil {
 		return err
 	}
@@ -333,7 +333,7 @@ func (r *hlsReader) fetch(ctx context.Context, segment hls.Segment, to chan<- fe
 		return nil
 	}
 	for tries := 1; ; tries++ {
-		f, err := r.try(ctx, segment)
+		f, err := r.fetchOnce(ctx, segment)
 		if err == nil {
 			select {
 			case to <- f:
@@ -358,7 +358,7 @@ func (r *hlsReader) fetch(ctx context.Context, segment hls.Segment, to chan<- fe
 	}
 }
 
-func (r *hlsReader) try(ctx context.Context, segment hls.Segment) (f fetched, err error) {
+func (r *hlsReader) fetchOnce(ctx context.Context, segment hls.Segment) (f fetched, err error) {
 	f.Segment = segment
 	if segment.Map != nil {
 		if *segment.Map != r.initial {
@@ -385,7 +385,7 @@ func (r *hlsReader) file(ctx context.Context, f hls.File, limit int64) ([]byte, 
 	if f.Length > 0 {
 		end = f.Offset + f.Length
 	}
-	data, _, err := r.web.all(ctx, at, f.Offset, end, limit)
+	data, _, err := r.fetcher.getAll(ctx, at, f.Offset, end, limit)
 	return data, err
 }
 
@@ -424,7 +424,7 @@ func (r *hlsReader) play(ctx context.Context, f fetched) error {
 	if !r.begun || f.Breaks != r.section {
 		r.section, r.begun, r.ts = f.Breaks, true, nil
 	}
-	take := func(p codec.Packet, at time.Duration) error { return r.take(ctx, p, at) }
+	take := func(p codec.Packet, at time.Duration) error { return r.passOn(ctx, p, at) }
 	if f.start == nil && mpegts.Detect(f.data) {
 		if r.ts == nil {
 			r.ts = mpegts.NewDemuxer(take, r.announce, r.source.log)
@@ -463,10 +463,10 @@ func (r *hlsReader) announce(video, audio bool) {
 	}
 }
 
-// take passes a frame on when it is due.
-func (r *hlsReader) take(ctx context.Context, p codec.Packet, at time.Duration) error {
+// passOn passes a frame on when it is due.
+func (r *hlsReader) passOn(ctx context.Context, p codec.Packet, at time.Duration) error {
 	if p.Config {
-		return r.source.addNow(ctx, p, at)
+		return r.source.addPacketNow(ctx, p, at)
 	}
 	if !r.leads {
 		select {
@@ -477,9 +477,9 @@ func (r *hlsReader) take(ctx context.Context, p codec.Packet, at time.Duration) 
 	}
 	due := r.clock.at(r.section, at)
 	if r.leads {
-		r.clock.begin(due)
+		r.clock.setFirst(due)
 	} else if due < r.clock.first-100*time.Millisecond {
 		return ctx.Err()
 	}
-	return r.source.add(ctx, p, due)
+	return r.source.addPacket(ctx, p, due)
 }

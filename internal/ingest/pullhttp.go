@@ -17,21 +17,21 @@ import (
 	"weir/internal/weir"
 )
 
-// answerTime is the timeout for an answer of a server, and for its next byte.
-const answerTime = 15 * time.Second
+// responseTimeout is the timeout for a response of a server, and for its next byte.
+const responseTimeout = 15 * time.Second
 
-// web fetches the files of a source over HTTP.
-type web struct {
-	client  *http.Client
-	home    string // host that gets the owner's headers
-	headers map[string]string
+// fetcher fetches the files of a source over HTTP.
+type fetcher struct {
+	client    *http.Client
+	ownerHost string // host that gets the owner's headers
+	headers   map[string]string
 }
 
 // reservedHeaders are not taken from the owner.
 var reservedHeaders = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Range", "Accept-Encoding"}
 
-func newWeb(s *pullSource, u *url.URL) *web {
-	w := &web{client: s.Guard.Client(0), home: u.Host, headers: map[string]string{}}
+func newFetcher(s *pullSource, u *url.URL) *fetcher {
+	w := &fetcher{client: s.Guard.Client(0), ownerHost: u.Host, headers: map[string]string{}}
 	for name, value := range s.where.Headers {
 		if name = http.CanonicalHeaderKey(name); !slices.Contains(reservedHeaders, name) {
 			w.headers[name] = value
@@ -47,9 +47,9 @@ func newWeb(s *pullSource, u *url.URL) *web {
 
 // prepare sets the owner's headers if the request goes to the host in the owner's URL. They may be
 // credentials, which other hosts must not get.
-func (w *web) prepare(r *http.Request) {
+func (w *fetcher) prepare(r *http.Request) {
 	for name, value := range w.headers {
-		if r.URL.Host == w.home {
+		if r.URL.Host == w.ownerHost {
 			r.Header.Set(name, value)
 		} else {
 			r.Header.Del(name)
@@ -57,8 +57,8 @@ func (w *web) prepare(r *http.Request) {
 	}
 }
 
-// answer is the answer of a server.
-type answer struct {
+// httpResponse is the response of a server.
+type httpResponse struct {
 	io.Reader
 	body io.Closer
 	stop func()
@@ -67,13 +67,13 @@ type answer struct {
 	live bool     // the server does not know the length
 }
 
-func (a *answer) Close() {
+func (a *httpResponse) Close() {
 	a.stop()
 	_ = a.body.Close()
 }
 
 // get requests the bytes of a file from one position up to another; 0 = to its end.
-func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, error) {
+func (w *fetcher) get(ctx context.Context, at *url.URL, from, to int64) (*httpResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
@@ -88,14 +88,14 @@ func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, er
 	case from > 0:
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	}
-	silent := time.AfterFunc(answerTime, func() { cancel(errQuiet(at.Hostname())) })
+	silent := time.AfterFunc(responseTimeout, func() { cancel(errSilent(at.Hostname())) })
 	response, err := w.client.Do(r)
 	silent.Stop()
 	if err != nil {
 		defer cancel(nil)
 		return nil, w.failed(ctx, at, err)
 	}
-	a := &answer{body: response.Body, stop: func() { cancel(nil) }, from: response.Request.URL, live: response.ContentLength < 0}
+	a := &httpResponse{body: response.Body, stop: func() { cancel(nil) }, from: response.Request.URL, live: response.ContentLength < 0}
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusPartialContent:
@@ -118,7 +118,7 @@ func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, er
 	return a, nil
 }
 
-// statusError is an answer with an error status.
+// statusError is a response with an error status.
 type statusError struct {
 	host   string
 	status int
@@ -136,12 +136,12 @@ func notFound(err error) bool {
 	return ok && (e.status == http.StatusNotFound || e.status == http.StatusGone)
 }
 
-func errQuiet(host string) error {
-	return weir.Errorf(weir.Upstream, "nothing came from %s for %d seconds", host, int(answerTime.Seconds()))
+func errSilent(host string) error {
+	return weir.Errorf(weir.Upstream, "nothing came from %s for %d seconds", host, int(responseTimeout.Seconds()))
 }
 
 // failed returns an error in words for the owner.
-func (w *web) failed(ctx context.Context, at *url.URL, err error) error {
+func (w *fetcher) failed(ctx context.Context, at *url.URL, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -161,7 +161,7 @@ type timeoutReader struct {
 }
 
 func (p *timeoutReader) Read(b []byte) (int, error) {
-	p.timer.Reset(answerTime)
+	p.timer.Reset(responseTimeout)
 	n, err := p.from.Read(b)
 	p.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -170,8 +170,8 @@ func (p *timeoutReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// all returns a whole file of at most limit bytes, and its URL after redirects.
-func (w *web) all(ctx context.Context, at *url.URL, from, to, limit int64) ([]byte, *url.URL, error) {
+// getAll returns a whole file of at most limit bytes, and its URL after redirects.
+func (w *fetcher) getAll(ctx context.Context, at *url.URL, from, to, limit int64) ([]byte, *url.URL, error) {
 	a, err := w.get(ctx, at, from, to)
 	if err != nil {
 		return nil, nil, err
@@ -193,7 +193,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 
 // readHTTP reads a source over HTTP, whose format it detects.
 func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
-	w := newWeb(s, u)
+	w := newFetcher(s, u)
 	a, err := w.get(ctx, u, 0, 0)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 
 // resumeAt returns the time in a file where reading continues. A live stream has none: its times
 // start again with each connection.
-func (s *pullSource) resumeAt(a *answer) time.Duration {
+func (s *pullSource) resumeAt(a *httpResponse) time.Duration {
 	if a.live {
 		return 0
 	}
@@ -233,7 +233,7 @@ func (s *pullSource) resumeAt(a *answer) time.Duration {
 }
 
 // reached notes the position in a file.
-func (s *pullSource) reached(a *answer, at time.Duration) {
+func (s *pullSource) reached(a *httpResponse, at time.Duration) {
 	if !a.live {
 		s.pull.SetPosition(at.Milliseconds())
 	}
@@ -241,7 +241,7 @@ func (s *pullSource) reached(a *answer, at time.Duration) {
 
 // ended returns the result of reading to the end: that of a live stream is an error, because it may
 // start again.
-func (s *pullSource) ended(a *answer, err error) error {
+func (s *pullSource) ended(a *httpResponse, err error) error {
 	if err == nil && a.live {
 		return weir.Errorf(weir.Upstream, "the stream at %s has ended", s.host)
 	}

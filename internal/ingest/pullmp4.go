@@ -52,7 +52,7 @@ func (s *pullSource) configure(
 	}
 	for _, config := range configs {
 		if config.Config {
-			if err := s.addNow(ctx, config, 0); err != nil {
+			if err := s.addPacketNow(ctx, config, 0); err != nil {
 				return nil, unreadable(err)
 			}
 		}
@@ -67,8 +67,8 @@ func (s *pullSource) ignoreAudio(why string) {
 	s.feed.ignoreAudio(why)
 }
 
-// readMP4 reads a file that starts with in; a is the answer that in reads.
-func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.Reader) error {
+// readMP4 reads a file that starts with in; a is the response that in reads.
+func (s *pullSource) readMP4(ctx context.Context, w *fetcher, a *httpResponse, in *bufio.Reader) error {
 	var at int64
 	var media int64 // where the samples begin; 0 = not seen yet
 	for {
@@ -120,7 +120,7 @@ func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.R
 
 // readMovie reads the samples of a moov box. at is the position of in in the file, media that of
 // the samples, if they were seen.
-func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio.Reader, moov []byte, at, media int64) error {
+func (s *pullSource) readMovie(ctx context.Context, w *fetcher, a *httpResponse, in *bufio.Reader, moov []byte, at, media int64) error {
 	body := moov[8:]
 	if binary.BigEndian.Uint32(moov) == 1 && len(moov) >= 16 {
 		body = moov[16:]
@@ -142,7 +142,7 @@ func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio
 }
 
 // readSamples reads the samples of a file that is not fragmented, in the order of the file.
-func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *bufio.Reader, m *cmaf.Movie, next cmaf.MovieSample, at int64) error {
+func (s *pullSource) readSamples(ctx context.Context, w *fetcher, a *httpResponse, in *bufio.Reader, m *cmaf.Movie, next cmaf.MovieSample, at int64) error {
 	configs, err := s.configure(ctx, m.Tracks(), s.announce, false)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 		at = next.Offset + next.Size
 		s.reached(a, next.DTS)
 		p := codec.Packet{Kind: config.Kind, Codec: config.Codec, Composition: next.PTS - next.DTS, Data: data}
-		if err := s.add(ctx, p, next.DTS); err != nil {
+		if err := s.addPacket(ctx, p, next.DTS); err != nil {
 			return unreadable(err)
 		}
 	}
@@ -189,7 +189,7 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 }
 
 // readFragmented reads a fragmented file, or a live stream in this format.
-func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Reader) error {
+func (s *pullSource) readFragmented(ctx context.Context, a *httpResponse, r *cmaf.Reader) error {
 	r.Limit(maxSegment)
 	tracks, err := r.Tracks()
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Read
 			return ctx.Err()
 		}
 		s.reached(a, at)
-		return s.add(ctx, p, at)
+		return s.addPacket(ctx, p, at)
 	}))
 }
 

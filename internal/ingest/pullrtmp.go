@@ -26,7 +26,7 @@ func (s *pullSource) readRTMP(ctx context.Context) error {
 	conn, err := rtmp.Dial(ctx, s.where.Source, dial)
 	if err == nil {
 		defer conn.Cut()
-		err = conn.Play(ctx, func(p codec.Packet, at time.Duration) error { return s.addNow(ctx, p, at) })
+		err = conn.Play(ctx, func(p codec.Packet, at time.Duration) error { return s.addPacketNow(ctx, p, at) })
 	}
 	refusal, refused := errors.AsType[*rtmp.Refusal](err)
 	network, isNetwork := errors.AsType[net.Error](err)
@@ -53,17 +53,17 @@ func (s *pullSource) readRTMP(ctx context.Context) error {
 }
 
 // readFLV reads a file or a live stream in FLV over HTTP.
-func (s *pullSource) readFLV(ctx context.Context, a *answer, in *bufio.Reader) error {
+func (s *pullSource) readFLV(ctx context.Context, a *httpResponse, in *bufio.Reader) error {
 	from := s.resumeAt(a)
 	err := rtmp.ReadFLV(in, func(p codec.Packet, at time.Duration) error {
 		s.reached(a, max(at, from))
 		switch {
 		case p.Config:
-			return s.addNow(ctx, p, at)
+			return s.addPacketNow(ctx, p, at)
 		case from > 0 && at < from: // it was on air before
 			return ctx.Err()
 		}
-		return s.add(ctx, p, at)
+		return s.addPacket(ctx, p, at)
 	})
 	return s.ended(a, unreadable(cutOff(err)))
 }

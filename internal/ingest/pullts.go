@@ -15,7 +15,7 @@ import (
 )
 
 // readTS reads a file or a live stream in MPEG-TS over HTTP.
-func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) error {
+func (s *pullSource) readTS(ctx context.Context, a *httpResponse, in *bufio.Reader) error {
 	from := s.resumeAt(a)
 	var first time.Duration
 	started := false
@@ -26,12 +26,12 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 		at -= first
 		switch {
 		case p.Config:
-			return s.addNow(ctx, p, at)
+			return s.addPacketNow(ctx, p, at)
 		case from > 0 && at < from: // it was on air before
 			return ctx.Err()
 		}
 		s.reached(a, at)
-		return s.add(ctx, p, at)
+		return s.addPacket(ctx, p, at)
 	}
 	return s.ended(a, s.demuxTS(ctx, in, take))
 }
@@ -80,7 +80,7 @@ func (s *pullSource) readSRT(ctx context.Context) error {
 	defer stop()
 	take := func(p codec.Packet, at time.Duration) error {
 		silent.Reset(idleTime)
-		return s.addNow(ctx, p, at)
+		return s.addPacketNow(ctx, p, at)
 	}
 	if err := s.demuxTS(ctx, conn, take); err != nil {
 		if _, ok := errors.AsType[*weir.Error](err); ok || ctx.Err() != nil {

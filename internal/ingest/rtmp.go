@@ -102,7 +102,7 @@ func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 		App:     "live",
 		Publish: c.publish,
 		Tracks:  func(video, audio bool) { c.feed.announce(video, audio) },
-		Packet:  func(p codec.Packet, at time.Duration) error { return c.feed.add(ctx, p, at) },
+		Packet:  func(p codec.Packet, at time.Duration) error { return c.feed.addPacket(ctx, p, at) },
 	})
 	if ctx.Err() != nil {
 		err = ctx.Err()

@@ -36,7 +36,7 @@ type client struct {
 	read sync.WaitGroup // until the server has closed
 }
 
-// hello does the handshake. Later answers of the server are dropped.
+// hello does the handshake. Later replies of the server are dropped.
 func hello(t testing.TB, conn net.Conn) *client {
 	t.Helper()
 	if _, _, err := handshake.DoClient(conn, false, true); err != nil {
@@ -260,7 +260,7 @@ func idle(t *testing.T, address string, count int) (all []net.Conn) {
 	return all
 }
 
-// isOpen reports whether the server lets a connection be: it answers a handshake.
+// isOpen reports whether the server lets a connection be: it replies to a handshake.
 func isOpen(conn net.Conn) bool {
 	_, _, err := handshake.DoClient(conn, false, true)
 	return err == nil

@@ -192,7 +192,7 @@ func (c *srtConnection) receive(ctx context.Context, conn srtConn) error {
 	defer silent.Stop()
 	stream := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 		silent.Reset(timeout)
-		return c.feed.add(ctx, p, at)
+		return c.feed.addPacket(ctx, p, at)
 	}, c.feed.announce, c.feed.log)
 	err := c.read(conn, stream)
 	if reading.Err() != nil {

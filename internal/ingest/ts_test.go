@@ -47,7 +47,7 @@ func TestTSUnsupportedCodecs(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := newFeed(p, log.logger())
-			d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error { return f.add(t.Context(), p, at) }, f.announce, log.logger())
+			d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error { return f.addPacket(t.Context(), p, at) }, f.announce, log.logger())
 			err = d.Write(tsClip(t, "flv", tt.options))
 			if tt.err != "" && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.err)) || tt.err == "" && err != nil {
 				t.Errorf("error %v, want %q", err, tt.err)
@@ -81,7 +81,7 @@ func FuzzTS(f *testing.F) {
 		}
 		feed := newFeed(p, slog.New(slog.DiscardHandler))
 		d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
-			return feed.add(t.Context(), p, at)
+			return feed.addPacket(t.Context(), p, at)
 		}, feed.announce, slog.New(slog.DiscardHandler))
 		if err := d.Write(stream); err != nil && weir.KindOf(err) != weir.Invalid {
 			t.Errorf("error %v, which is not the sender's", err)

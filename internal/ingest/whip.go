@@ -37,8 +37,8 @@ type WHIP struct {
 
 // Why a session ends, beside the errors of package rtc.
 var (
-	errNoMedia = errors.New("nothing came in time")
-	errTold    = errors.New("the publisher was told to end")
+	errNoMedia          = errors.New("nothing came in time")
+	errPublisherStopped = errors.New("the publisher was told to end")
 )
 
 // Endpoint returns the handler. Its Close ends the sessions.
@@ -137,11 +137,11 @@ func (s *whipSession) run(ctx context.Context) {
 	watch.Go(func() {
 		select {
 		case <-s.publisher.Done():
-			s.end(errTold)
+			s.end(errPublisherStopped)
 		case <-ctx.Done():
 		}
 	})
-	err := s.take(ctx)
+	err := s.receive(ctx)
 	s.end(err)
 	watch.Wait()
 	s.feed.end(context.WithoutCancel(ctx), s.log, err, errors.Is(err, rtc.ErrLeft), errors.Is(err, rtc.ErrShutdown))
@@ -149,8 +149,8 @@ func (s *whipSession) run(ctx context.Context) {
 	s.slot.free()
 }
 
-// take adds the frames of the encoder to the feed and returns why there are no more.
-func (s *whipSession) take(ctx context.Context) (err error) {
+// receive adds the frames of the encoder to the feed and returns why there are no more.
+func (s *whipSession) receive(ctx context.Context) (err error) {
 	// A panic that an encoder causes ends only its own session.
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -179,12 +179,12 @@ func (s *whipSession) frame(ctx context.Context, f rtc.Frame) error {
 		if !s.heard {
 			s.heard = true
 			// Over WebRTC, Opus has two channels and no configuration.
-			if err := s.feed.add(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: codec.OpusHead(2)}, f.DTS); err != nil {
+			if err := s.feed.addPacket(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: codec.OpusHead(2)}, f.DTS); err != nil {
 				return err
 			}
 		}
 	}
-	return s.feed.add(ctx, p, f.DTS)
+	return s.feed.addPacket(ctx, p, f.DTS)
 }
 
 // IsStreamKey reports whether an id in a URL has the form of a stream key: four groups of four

@@ -66,11 +66,11 @@ func TestWHIP(t *testing.T) {
 			if n := admission.Stats().Connections; n != 1 {
 				t.Errorf("%d connections are counted, want 1", n)
 			}
-			if answer := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=end-of-candidates\r\n"); answer.StatusCode != http.StatusNoContent {
-				t.Errorf("PATCH: %d %s", answer.StatusCode, answer.Text)
+			if response := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=end-of-candidates\r\n"); response.StatusCode != http.StatusNoContent {
+				t.Errorf("PATCH: %d %s", response.StatusCode, response.Text)
 			}
-			if answer := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=ice-ufrag:another\r\n"); answer.StatusCode != http.StatusUnprocessableEntity {
-				t.Errorf("an ICE restart: %d %s", answer.StatusCode, answer.Text)
+			if response := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=ice-ufrag:another\r\n"); response.StatusCode != http.StatusUnprocessableEntity {
+				t.Errorf("an ICE restart: %d %s", response.StatusCode, response.Text)
 			}
 			hub.mu.Lock()
 			publisher := hub.publishers[0]
@@ -91,8 +91,8 @@ func TestWHIP(t *testing.T) {
 
 func deleted(p *rtctest.Peer) {
 	p.Helper()
-	if answer := rtctest.Request(p, http.MethodDelete, p.Location, "", ""); answer.StatusCode != http.StatusOK {
-		p.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
+	if response := rtctest.Request(p, http.MethodDelete, p.Location, "", ""); response.StatusCode != http.StatusOK {
+		p.Errorf("DELETE: %d %s", response.StatusCode, response.Text)
 	}
 }
 
@@ -145,15 +145,15 @@ func TestWHIPRefused(t *testing.T) {
 		"OPTIONS":      {"OPTIONS", url, "", "", http.StatusNoContent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := rtctest.Request(t, tt.method, tt.url, tt.contentType, tt.body)
-			if answer.StatusCode != tt.want || answer.Header.Get("Access-Control-Allow-Origin") != "*" {
-				t.Errorf("%d %s, want %d", answer.StatusCode, answer.Text, tt.want)
+			response := rtctest.Request(t, tt.method, tt.url, tt.contentType, tt.body)
+			if response.StatusCode != tt.want || response.Header.Get("Access-Control-Allow-Origin") != "*" {
+				t.Errorf("%d %s, want %d", response.StatusCode, response.Text, tt.want)
 			}
-			if tt.want >= 400 && !strings.Contains(answer.Text, `{"errors":["`) {
-				t.Errorf("no reason is given: %s", answer.Text)
+			if tt.want >= 400 && !strings.Contains(response.Text, `{"errors":["`) {
+				t.Errorf("no reason is given: %s", response.Text)
 			}
-			if strings.Contains(answer.Text, goodKey) {
-				t.Errorf("the stream key is in the answer: %s", answer.Text)
+			if strings.Contains(response.Text, goodKey) {
+				t.Errorf("the stream key is in the response: %s", response.Text)
 			}
 		})
 	}
@@ -172,16 +172,16 @@ func TestWHIPGuesses(t *testing.T) {
 	url, admission, _ := startWHIP(t, hub)
 	const sdp = "application/sdp"
 	wrong, good := strings.Replace(url, goodKey, "aaaa-bbbb-cccc-dddd", 1), rtctest.New(t).OfferToSend()
-	answer := rtctest.Request(t, http.MethodPost, wrong, sdp, good)
-	for tries := 1; answer.StatusCode == http.StatusNotFound && tries < 10*maxFailuresAtOnce; tries++ {
-		answer = rtctest.Request(t, http.MethodPost, wrong, sdp, good)
+	response := rtctest.Request(t, http.MethodPost, wrong, sdp, good)
+	for tries := 1; response.StatusCode == http.StatusNotFound && tries < 10*maxFailuresAtOnce; tries++ {
+		response = rtctest.Request(t, http.MethodPost, wrong, sdp, good)
 	}
-	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(answer.Text, "wrong stream keys") {
-		t.Errorf("after many wrong keys: %d %s", answer.StatusCode, answer.Text)
+	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" || !strings.Contains(response.Text, "wrong stream keys") {
+		t.Errorf("after many wrong keys: %d %s", response.StatusCode, response.Text)
 	}
 	admission.failing.PerSecond = 0 // so that the next request is not late enough
-	if answer := rtctest.Request(t, http.MethodPost, url, sdp, good); answer.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("the right key after many wrong ones: %d %s", answer.StatusCode, answer.Text)
+	if response := rtctest.Request(t, http.MethodPost, url, sdp, good); response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("the right key after many wrong ones: %d %s", response.StatusCode, response.Text)
 	}
 	if admission.CheckKeys(netip.MustParseAddr("192.0.2.1")) != nil {
 		t.Error("another address must wait too")
@@ -198,9 +198,9 @@ func TestWHIPNoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := rtctest.Request(t, http.MethodPost, url, sdp, rtctest.New(t).OfferToSend())
-	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" || !strings.Contains(answer.Text, "open files") {
-		t.Errorf("without open files: %d %s", answer.StatusCode, answer.Text)
+	response := rtctest.Request(t, http.MethodPost, url, sdp, rtctest.New(t).OfferToSend())
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" || !strings.Contains(response.Text, "open files") {
+		t.Errorf("without open files: %d %s", response.StatusCode, response.Text)
 	}
 	if p := hub.only(t); p.closed != "lost" {
 		t.Errorf("the publisher ended %s", p.closed)

@@ -42,8 +42,8 @@ type aacEncoder struct {
 	done     chan struct{}
 
 	// Guarded by the session.
-	line    aacLine
-	stopped bool // the output is not used any more
+	timeline aacTimeline
+	stopped  bool // the output is not used any more
 
 	mu       sync.Mutex
 	queue    []audioPacket
@@ -109,9 +109,9 @@ func (a *audioEncoders) stopAAC() {
 	a.aac = nil
 }
 
-// finish waits for the audio that is still in ffmpeg, as long as some comes out. It is called
+// drainAAC waits for the audio that is still in ffmpeg, as long as some comes out. It is called
 // before the packers of a connection end, without the session's lock.
-func (a *audioEncoders) finish() {
+func (a *audioEncoders) drainAAC() {
 	a.taps.mu.Lock()
 	m := a.aac
 	a.taps.mu.Unlock()
@@ -139,8 +139,8 @@ func (a *audioEncoders) finish() {
 	}
 }
 
-// add takes a packet of Opus. The caller holds the session's lock.
-func (m *aacEncoder) add(at time.Duration, packet []byte) {
+// enqueue takes a packet of Opus. The caller holds the session's lock.
+func (m *aacEncoder) enqueue(at time.Duration, packet []byte) {
 	duration := codec.OpusSamples(packet)
 	if duration <= 0 || len(packet) == 0 {
 		return
@@ -160,8 +160,8 @@ func (m *aacEncoder) add(at time.Duration, packet []byte) {
 	notify(m.wake)
 }
 
-// take returns the next packet; false = no more come, or ctx has ended.
-func (m *aacEncoder) take(ctx context.Context) (audioPacket, bool) {
+// dequeue returns the next packet; false = no more come, or ctx has ended.
+func (m *aacEncoder) dequeue(ctx context.Context) (audioPacket, bool) {
 	for {
 		m.mu.Lock()
 		if len(m.queue) > 0 {
@@ -200,7 +200,7 @@ func (m *aacEncoder) hasFailed() bool {
 func (m *aacEncoder) run(ctx context.Context) {
 	var retry backoff
 	for {
-		first, ok := m.take(ctx)
+		first, ok := m.dequeue(ctx)
 		if !ok {
 			return
 		}
@@ -230,7 +230,7 @@ func (m *aacEncoder) run(ctx context.Context) {
 
 // encode encodes a packet and all that follow, until none comes for a while.
 func (m *aacEncoder) encode(ctx context.Context, first audioPacket) error {
-	in := &aacFeed{encoder: m, packet: first, pending: true, ready: cmaf.Init(m.source)}
+	in := &aacInput{encoder: m, packet: first, pending: true, ready: cmaf.Init(m.source)}
 	in.ctx, in.cancel = context.WithCancel(ctx)
 	defer in.cancel()
 	err := m.encoders.transcode(ctx, aacArgs(), in, m.emit)
@@ -250,8 +250,8 @@ func aacArgs() []string {
 		"-avoid_negative_ts", "disabled", "pipe:3")
 }
 
-// aacFeed gives packets to ffmpeg as fragmented MP4, one in each fragment.
-type aacFeed struct {
+// aacInput gives packets to ffmpeg as fragmented MP4, one in each fragment.
+type aacInput struct {
 	ctx      context.Context // of the run of ffmpeg, which reads: a Read has no context of its own
 	cancel   context.CancelFunc
 	encoder  *aacEncoder
@@ -264,11 +264,11 @@ type aacFeed struct {
 }
 
 // Read gives the next bytes.
-func (f *aacFeed) Read(p []byte) (int, error) {
+func (f *aacInput) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if !f.pending {
 			ctx, cancel := context.WithTimeout(f.ctx, maxAudioPause)
-			f.packet, f.pending = f.encoder.take(ctx)
+			f.packet, f.pending = f.encoder.dequeue(ctx)
 			cancel()
 			if !f.pending {
 				f.drained = true
@@ -292,7 +292,7 @@ func (f *aacFeed) Read(p []byte) (int, error) {
 }
 
 // Close ends a Read that waits for packets.
-func (f *aacFeed) Close() error {
+func (f *aacInput) Close() error {
 	f.cancel()
 	return nil
 }
@@ -314,11 +314,11 @@ func (m *aacEncoder) emit(at int64, frame []byte) error {
 	case at < m.track.Ticks(m.from): // encoders put some in front, or it is from before the first video frame
 		return nil
 	}
-	silence, ok := m.line.place(at)
+	silence, ok := m.timeline.place(at)
 	if !ok {
 		return nil // other audio or silence has this time already
 	}
-	err := m.putSilence(m.line.next + silence*codec.SilenceDuration)
+	err := m.putSilence(m.timeline.next + silence*codec.SilenceDuration)
 	if err == nil {
 		err = m.put(frame)
 	}
@@ -331,14 +331,14 @@ func (m *aacEncoder) emit(at int64, frame []byte) error {
 
 // put appends a frame. The caller holds the session's lock.
 func (m *aacEncoder) put(frame []byte) error {
-	at := m.line.next
-	m.line.next += codec.SilenceDuration
+	at := m.timeline.next
+	m.timeline.next += codec.SilenceDuration
 	return m.encoders.pack(m.track, sample{Sample: cmaf.Sample{Duration: codec.SilenceDuration, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
 }
 
 // putSilence appends silent frames that end at a time or less than a frame before it.
 func (m *aacEncoder) putSilence(until int64) error {
-	for m.line.next+codec.SilenceDuration <= until {
+	for m.timeline.next+codec.SilenceDuration <= until {
 		if err := m.put([]byte(codec.SilenceFrame)); err != nil {
 			return err
 		}
@@ -346,9 +346,9 @@ func (m *aacEncoder) putSilence(until int64) error {
 	return nil
 }
 
-// follow puts silence where no audio comes although the video continues, and where ffmpeg produces
+// fillSilence puts silence where no audio comes although the video continues, and where ffmpeg produces
 // nothing. The caller holds the session's lock.
-func (m *aacEncoder) follow(video time.Duration) error {
+func (m *aacEncoder) fillSilence(video time.Duration) error {
 	if m == nil {
 		return nil
 	}
@@ -363,21 +363,21 @@ func (m *aacEncoder) follow(video time.Duration) error {
 		return nil
 	}
 	from, until := m.track.Ticks(m.from), m.track.Ticks(video-behind)
-	if !m.line.begun {
+	if !m.timeline.begun {
 		if until <= from {
 			return nil
 		}
-		m.line.place(from)
+		m.timeline.place(from)
 	}
 	if err := m.putSilence(until); err != nil {
 		return err
 	}
-	m.skip(m.line.next)
+	m.dropBefore(m.timeline.next)
 	return nil
 }
 
-// skip drops packets that have silence in their place, which ends at a time.
-func (m *aacEncoder) skip(before int64) {
+// dropBefore drops packets that have silence in their place, which ends at a time.
+func (m *aacEncoder) dropBefore(before int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.queue) > 0 && m.queue[0].at+m.queue[0].duration <= before {
@@ -386,16 +386,16 @@ func (m *aacEncoder) skip(before int64) {
 	}
 }
 
-// aacLine puts AAC frames one after the other: each begins where the one before it ended, so that
+// aacTimeline puts AAC frames one after the other: each begins where the one before it ended, so that
 // times differ from those of the encoder by at most half a frame, 11 ms.
-type aacLine struct {
+type aacTimeline struct {
 	next  int64 // where the next frame is
 	begun bool
 }
 
 // place returns how many silent frames are before a frame that has a time; false = there is no
 // place for it any more.
-func (l *aacLine) place(at int64) (silence int64, ok bool) {
+func (l *aacTimeline) place(at int64) (silence int64, ok bool) {
 	if !l.begun {
 		l.begun, l.next = true, at
 	}

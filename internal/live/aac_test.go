@@ -193,10 +193,10 @@ func TestAAC(t *testing.T) {
 	defer plain.Close()
 	defer pushed.Close()
 	c.send(5, func(at time.Duration) bool { return at < 2500*time.Millisecond || at >= 3500*time.Millisecond })
-	c.until("all sound is made", func(m *aacEncoder) bool { return m.idle && m.line.begun })
+	c.until("all sound is made", func(m *aacEncoder) bool { return m.idle && m.timeline.begun })
 	c.send(5, never)
-	if end := c.session.conn.end; c.session.audio.aac.track.Time(c.session.audio.aac.line.next) < end-maxAudioPause-100*time.Millisecond {
-		t.Errorf("no audio came, and silence ends at %v of %v", c.session.audio.aac.track.Time(c.session.audio.aac.line.next), end)
+	if end := c.session.conn.end; c.session.audio.aac.track.Time(c.session.audio.aac.timeline.next) < end-maxAudioPause-100*time.Millisecond {
+		t.Errorf("no audio came, and silence ends at %v of %v", c.session.audio.aac.track.Time(c.session.audio.aac.timeline.next), end)
 	}
 	c.send(3, always)
 	c.Close(true)
@@ -242,7 +242,7 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 	c := newOpusPublisher(t, 2)
 	c.connect()
 	c.send(2, always)
-	c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
+	c.until("sound is made", func(m *aacEncoder) bool { return m.timeline.begun })
 	for !killChild(t, "aresample=osr") {
 		c.send(1, always) // it rests
 	}
@@ -309,7 +309,7 @@ func TestAACRetry(t *testing.T) {
 			if record {
 				want, breaks = "opus", 0
 			} else {
-				c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
+				c.until("sound is made", func(m *aacEncoder) bool { return m.timeline.begun })
 			}
 			c.send(3, always)
 			c.Close(true)
@@ -342,14 +342,14 @@ func TestAACRetry(t *testing.T) {
 func TestLeaveOut(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
-	e.LeaveOut("the sound is left out: it is too loud")
+	e.SetIssue("the sound is left out: it is too loud")
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
 	}
 	if issues := e.session.beat(time.Now()).Issues; !slices.Contains(issues, "the sound is left out: it is too loud") {
 		t.Errorf("the issues are %q", issues)
 	}
-	e.LeaveOut("")
+	e.SetIssue("")
 	if issues := e.session.beat(time.Now()).Issues; len(issues) > 0 {
 		t.Errorf("nothing is left out, and the issues are %q", issues)
 	}
@@ -357,7 +357,7 @@ func TestLeaveOut(t *testing.T) {
 }
 
 func TestAACLine(t *testing.T) {
-	var l aacLine
+	var l aacTimeline
 	for i, tt := range []struct {
 		at, silence int64
 		ok          bool

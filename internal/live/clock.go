@@ -58,7 +58,7 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 	return dts, f.PTS + c.offset, jumped
 }
 
-// order puts the frames of one track into weir's form. It holds back one frame, whose duration is
+// retimer puts the frames of one track into weir's form. It holds back one frame, whose duration is
 // known when the next one comes: a latency of 33 ms at 30 frames a second.
 //
 // With B-frames, the decode times of encoders are ahead of the presentation times. In weir's form
@@ -66,8 +66,8 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 // Delay (see cmaf.Track). It is measured at each key frame.
 //
 // cmaf.Retimer does the same for files by presentation times alone. It must hold back 64 frames
-// for that, 2.1 s at 30 frames a second, so it can't replace order.
-type order struct {
+// for that, 2.1 s at 30 frames a second, so it can't replace this one.
+type retimer struct {
 	track   cmaf.Track
 	lead    int64 // ticks by which frames are decoded before they are shown
 	held    cmaf.Sample
@@ -85,7 +85,7 @@ type sample struct {
 }
 
 // add takes the next frame and returns the one before it, whose duration is known now.
-func (o *order) add(dts, pts time.Duration, sync bool, data []byte) (settled sample, ok bool) {
+func (o *retimer) add(dts, pts time.Duration, sync bool, data []byte) (settled sample, ok bool) {
 	d, p := o.track.Ticks(dts), o.track.Ticks(pts)
 	if sync {
 		o.lead = min(p-d, o.track.Delay)
@@ -102,7 +102,7 @@ func (o *order) add(dts, pts time.Duration, sync bool, data []byte) (settled sam
 }
 
 // finish returns the held frame with the given duration.
-func (o *order) finish(duration time.Duration) (settled sample, ok bool) {
+func (o *retimer) finish(duration time.Duration) (settled sample, ok bool) {
 	if !o.holding {
 		return sample{}, false
 	}

@@ -81,7 +81,7 @@ func TestClock(t *testing.T) {
 // TestOrder sends what an encoder with two B-frames sends, and expects each key frame to
 // be shown when it is decoded, and nothing to be lost or moved.
 func TestOrder(t *testing.T) {
-	o := order{track: cmaf.Track{Timescale: 1000, Delay: 80}}
+	o := retimer{track: cmaf.Track{Timescale: 1000, Delay: 80}}
 	type frame struct {
 		dts, pts int
 		sync     bool
@@ -114,7 +114,7 @@ func TestOrder(t *testing.T) {
 
 // TestOrderOfBadTimes expects decode times to grow whatever the encoder says.
 func TestOrderOfBadTimes(t *testing.T) {
-	o := order{track: cmaf.Track{Timescale: 90000}}
+	o := retimer{track: cmaf.Track{Timescale: 90000}}
 	last := int64(-1)
 	for i, at := range []int{0, 40, 40, 20, 80, 79, 200} {
 		s, ok := o.add(time.Duration(at)*ms, time.Duration(at)*ms, i == 0, nil)

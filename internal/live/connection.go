@@ -22,15 +22,15 @@ type connection struct {
 	written   uint32    // parts of the source when that began
 }
 
-// begin connects a publisher that sends these tracks. The publisher before it must end.
-func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error {
-	s.audio.finish()
+// connect connects a publisher that sends these tracks. The publisher before it must end.
+func (s *session) connect(p *Publisher, tracks []cmaf.Track, now time.Time) error {
+	s.audio.drainAAC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.conn.allowance.change(now); err != nil {
+	if err := s.conn.allowance.countChange(now); err != nil {
 		return err
 	}
-	if err := s.pause(); err != nil {
+	if err := s.endSegments(); err != nil {
 		return err
 	}
 	before := s.conn.publisher
@@ -53,10 +53,10 @@ func (s *session) clockAt(now time.Time) *clock {
 	return c
 }
 
-// start makes the packers of a publisher, at its first frame that players can begin with. aac
+// startPackers makes the packers of a publisher, at its first frame that players can begin with. aac
 // encodes its audio; nil = the audio is packed as it comes.
-func (s *session) start(p *Publisher, first Frame, aac *aacEncoder) error {
-	m := &muxer{line: s.ladder.timeline()}
+func (s *session) startPackers(p *Publisher, first Frame, aac *aacEncoder) error {
+	m := &muxer{timeline: s.ladder.sourceTimeline()}
 	defer func() {
 		if aac != nil && s.audio.aac != aac {
 			aac.release()
@@ -94,22 +94,22 @@ func (s *session) start(p *Publisher, first Frame, aac *aacEncoder) error {
 	return nil
 }
 
-// pause ends the open segments. The next ones begin with a discontinuity.
-func (s *session) pause() error {
+// endSegments ends the open segments. The next ones begin with a discontinuity.
+func (s *session) endSegments() error {
 	if s.conn.muxer == nil {
 		return nil
 	}
 	err := s.conn.muxer.end()
 	if weir.KindOf(err) == weir.Full {
-		s.breakOff(err)
+		s.stopWriting(err)
 		return nil
 	}
 	for _, r := range s.renditions.source() {
-		r.begin(true)
+		r.setDiscontinuity(true)
 	}
 	s.audio.stopAAC()
 	s.conn.muxer = nil
-	s.ladder.timeline().pause()
+	s.ladder.sourceTimeline().pause()
 	return err
 }
 
@@ -121,21 +121,21 @@ func (s *session) write(p *Publisher, f Frame) error {
 		return errTakenOver
 	}
 	now := time.Now()
-	if err := s.conn.allowance.take(len(f.Data), now); err != nil {
+	if err := s.conn.allowance.countFrame(len(f.Data), now); err != nil {
 		return err
 	}
 	s.conn.bytes, s.conn.lastFrame = s.conn.bytes+int64(len(f.Data)), now
-	err := s.take(p, f, now)
+	err := s.packFrame(p, f, now)
 	if weir.KindOf(err) == weir.Full {
-		s.breakOff(err)
+		s.stopWriting(err)
 		return nil
 	}
 	s.noteWritten()
 	return err
 }
 
-// take packs a frame of the publisher. The caller holds the session's lock.
-func (s *session) take(p *Publisher, f Frame, now time.Time) error {
+// packFrame packs a frame of the publisher. The caller holds the session's lock.
+func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 	if s.conn.muxer == nil {
 		if !p.opens(f) {
 			return nil
@@ -143,7 +143,7 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 		if s.conn.dropping {
 			p.clock = s.clockAt(now) // the frames before this one are missing
 		}
-		if err := s.start(p, f, s.audio.newAAC(p.tracks, p.clock.start)); err != nil {
+		if err := s.startPackers(p, f, s.audio.newAAC(p.tracks, p.clock.start)); err != nil {
 			return err
 		}
 	} else if err := s.retryAAC(p, f); err != nil {
@@ -165,10 +165,10 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 	s.health.frame(audio, f.Sync, jumped, dts, len(f.Data), now)
 	s.taps.share(TapItem{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || audio, Data: f.Data})
 	if audio && s.audio.aac != nil {
-		s.audio.aac.add(pts, f.Data) // packAAC gets it when it is encoded
+		s.audio.aac.enqueue(pts, f.Data) // packAAC gets it when it is encoded
 		return nil
 	}
-	settled, ok := pack.order.add(dts, pts, f.Sync || audio, f.Data)
+	settled, ok := pack.retimer.add(dts, pts, f.Sync || audio, f.Data)
 	shared := p.shared
 	if !audio {
 		p.shared = len(s.taps.all) > 0
@@ -176,7 +176,7 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 	if !ok {
 		return nil
 	}
-	if err := pack.endless(settled); err != nil {
+	if err := pack.checkLimits(settled); err != nil {
 		return err
 	}
 	// The pending frame ends later than the settled one, and the frame that is decoded last need
@@ -193,7 +193,7 @@ func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 	if err := s.conn.muxer.addVideo(settled); err != nil {
 		return err
 	}
-	return s.audio.aac.follow(pack.Track.Time(settled.at))
+	return s.audio.aac.fillSilence(pack.Track.Time(settled.at))
 }
 
 // retryAAC encodes AAC from audio that stayed Opus as soon as there is CPU for it, from a frame on
@@ -207,12 +207,12 @@ func (s *session) retryAAC(p *Publisher, f Frame) error {
 	if aac == nil {
 		return nil
 	}
-	if err := s.pause(); err != nil {
+	if err := s.endSegments(); err != nil {
 		aac.release()
 		return err
 	}
 	s.log.Info("there is room now to make AAC of the sound")
-	return s.start(p, f, aac)
+	return s.startPackers(p, f, aac)
 }
 
 // packAAC takes an encoded audio frame. The caller holds the session's lock.
@@ -227,14 +227,14 @@ func (s *session) packAAC(track cmaf.Track, f sample) error {
 	return s.conn.muxer.addAudio(f)
 }
 
-// leave disconnects a publisher. The session waits for it to reconnect.
-func (s *session) leave(p *Publisher, clean bool) error {
+// disconnect disconnects a publisher. The session waits for it to reconnect.
+func (s *session) disconnect(p *Publisher, clean bool) error {
 	offAir := time.Now()
 	s.mu.Lock()
 	connected := s.conn.publisher == p
 	s.mu.Unlock()
 	if connected {
-		s.audio.finish()
+		s.audio.drainAAC()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +246,7 @@ func (s *session) leave(p *Publisher, clean bool) error {
 		offAir = s.conn.lastFrame.Add(idleAfterLoss)
 	}
 	s.conn.publisher, s.conn.offAir = nil, offAir
-	return s.pause()
+	return s.endSegments()
 }
 
 // away returns the state of the session, and whether to report to the store that the encoder is

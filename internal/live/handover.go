@@ -105,7 +105,7 @@ func (h *Hub) Release(ctx context.Context, streamID string) error {
 	s.mu.Unlock()
 	if p != nil {
 		p.stop(errTakenOver)
-		if err := s.leave(p, false); err != nil {
+		if err := s.disconnect(p, false); err != nil {
 			return err
 		}
 	}

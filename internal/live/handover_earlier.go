@@ -56,7 +56,7 @@ func newEarlierPeriods(session weir.Session, lease store.OnAir, maxLoad time.Dur
 // start starts to load. There is nothing to load without a storage that nodes share.
 func (e *earlierPeriods) start(storage blob.Store, log *slog.Logger, all *renditions) {
 	if storage == nil || !e.session.Record {
-		e.finish(all, nil)
+		e.setLoaded(all, nil)
 		return
 	}
 	periods := map[string][]*media.StoredPeriod{}
@@ -75,7 +75,7 @@ func (e *earlierPeriods) start(storage blob.Store, log *slog.Logger, all *rendit
 		if err != nil {
 			log.Warn("players do not see all that other nodes carried of the stream: the storage does not tell", "err", err)
 		}
-		e.finish(all, periods)
+		e.setLoaded(all, periods)
 	})
 }
 
@@ -144,8 +144,8 @@ func loadAll(ctx context.Context, periods map[string][]*media.StoredPeriod) erro
 	return nil
 }
 
-// finish puts the periods before the renditions.
-func (e *earlierPeriods) finish(all *renditions, periods map[string][]*media.StoredPeriod) {
+// setLoaded ends the loading and puts the periods before the renditions.
+func (e *earlierPeriods) setLoaded(all *renditions, periods map[string][]*media.StoredPeriod) {
 	e.mu.Lock()
 	e.loaded, e.periods = true, periods
 	e.mu.Unlock()
@@ -162,8 +162,8 @@ func (e *earlierPeriods) close() {
 	}
 }
 
-// take returns the periods of a rendition, once; false = they are not loaded yet.
-func (e *earlierPeriods) take(name string) ([]*media.StoredPeriod, bool) {
+// takePeriods returns the periods of a rendition, once; false = they are not loaded yet.
+func (e *earlierPeriods) takePeriods(name string) ([]*media.StoredPeriod, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	periods := e.periods[name]
@@ -205,12 +205,12 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 			continue
 		}
 		tracks, at := period.Tracks(), e.session.Earlier[i]
-		if p == nil || p.discontinuities != at.Discontinuities || !p.fill(e.session.CreatedAt.Time(), at.First) {
+		if p == nil || p.discontinuities != at.Discontinuities || !p.addGaps(e.session.CreatedAt.Time(), at.First) {
 			p = newEarlierSegments(at.First, at.Discontinuities)
 		}
 		p.periods = append(p.periods, earlierPeriod{at.First, int64(len(segments)), media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
 		for n, segment := range segments {
-			p.add(segment, tracks[inits[n]], int(at.First)+inits[n])
+			p.addSegment(segment, tracks[inits[n]], int(at.First)+inits[n])
 		}
 	}
 	if p == nil || p.discontinuities != e.lease.Discontinuities || p.next > e.lease.Sequence {
@@ -218,12 +218,12 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 		p = newEarlierSegments(e.session.Before().Next, e.lease.Discontinuities)
 		p.end, p.track, p.init = start-gapDuration*time.Duration(e.lease.Sequence-p.next), track, init
 	}
-	p.fill(e.session.CreatedAt.Time(), e.lease.Sequence)
+	p.addGaps(e.session.CreatedAt.Time(), e.lease.Sequence)
 	return p
 }
 
-// add appends a segment.
-func (p *earlierSegments) add(s cmaf.Segment, track cmaf.Track, init int) {
+// addSegment appends a segment.
+func (p *earlierSegments) addSegment(s cmaf.Segment, track cmaf.Track, init int) {
 	p.whole.Add(cmaf.LiveEntry(p.next, s, track, init))
 	if s.Discontinuity {
 		p.discontinuities++
@@ -238,11 +238,11 @@ func (p *earlierSegments) add(s cmaf.Segment, track cmaf.Track, init int) {
 // discontinuity, where players would look for media that they can't load.
 const gapDuration = time.Millisecond
 
-// fill appends gaps up to a number. It reports whether the number comes next then.
-func (p *earlierSegments) fill(origin time.Time, number int64) bool {
+// addGaps appends gaps up to a number. It reports whether the number comes next then.
+func (p *earlierSegments) addGaps(origin time.Time, number int64) bool {
 	for p.next < number {
 		gap := cmaf.GapFragment(p.track.Ticks(p.end), p.track.Ticks(gapDuration))
-		p.add(cmaf.Segment{Wall: origin.Add(p.end), Parts: []cmaf.Part{{Start: gap.Start, Samples: gap.Samples}}}, p.track, p.init)
+		p.addSegment(cmaf.Segment{Wall: origin.Add(p.end), Parts: []cmaf.Part{{Start: gap.Start, Samples: gap.Samples}}}, p.track, p.init)
 	}
 	return p.next == number
 }
@@ -271,7 +271,7 @@ func (r *rendition) join() {
 	start := r.tracks[0].Time(r.segments[0].Start())
 	r.mu.Unlock()
 	earlier.began()
-	periods, loaded := earlier.take(r.name)
+	periods, loaded := earlier.takePeriods(r.name)
 	if !loaded {
 		return
 	}

@@ -67,20 +67,20 @@ func (s *testHub) ask() func(ctx context.Context, node, path string) (io.ReadClo
 		if err != nil {
 			return nil, err
 		}
-		answer, err := web.Client().Do(r)
+		response, err := web.Client().Do(r)
 		if err != nil {
 			return nil, weir.Wrap(weir.Upstream, err, "gone")
 		}
-		if answer.StatusCode == http.StatusOK {
-			return answer.Body, nil
+		if response.StatusCode == http.StatusOK {
+			return response.Body, nil
 		}
-		_ = answer.Body.Close()
+		_ = response.Body.Close()
 		for _, kind := range []weir.Kind{weir.NotFound, weir.Busy} {
-			if kind.Status() == answer.StatusCode {
+			if kind.Status() == response.StatusCode {
 				return nil, weir.Errorf(kind, "%s", path)
 			}
 		}
-		return nil, weir.Errorf(weir.Internal, "%d", answer.StatusCode)
+		return nil, weir.Errorf(weir.Internal, "%d", response.StatusCode)
 	}
 }
 
@@ -193,7 +193,7 @@ func checkJoined(t *testing.T, a, b *testHub, session weir.Session) {
 		t.Errorf("%d discontinuities", breaks)
 	}
 	for _, s := range []*testHub{a, b} {
-		s.hub.forget(time.Now().Add(2 * shownAfter))
+		s.hub.closeEnded(time.Now().Add(2 * shownAfter))
 		s.hub.sweep(t.Context())
 		if left, _ := filepath.Glob(filepath.Join(s.dir, session.ID+"*")); len(left) == 0 {
 			t.Error("files are deleted before there is an asset")
@@ -503,7 +503,7 @@ func (s *testHub) carry(seconds float64) int64 {
 // upload writes all that is finished to the storage.
 func (s *testHub) upload() {
 	for _, one := range s.hub.uploadable(s.Context()) {
-		one.uploads.add(s.Context(), &one.renditions)
+		one.uploads.uploadNew(s.Context(), &one.renditions)
 	}
 }
 

@@ -309,7 +309,7 @@ type health struct {
 	meter
 	throughput throughput
 	targets    func(sessionID string) ([]weir.TargetHealth, []string)
-	unwell     bool // there were issues at the last beat
+	hasIssues  bool // there were issues at the last beat
 }
 
 func newHealth(targets func(string) ([]weir.TargetHealth, []string), c weir.Counters) health {
@@ -331,8 +331,8 @@ func (s *session) issues(now time.Time, failing []string) []string {
 		return append(failing, s.renditions.issues(true)...)
 	}
 	issues := slices.Concat(s.health.issues(now), failing, s.ladder.issues())
-	if p.leftOut != "" {
-		issues = append(issues, p.leftOut)
+	if p.issue != "" {
+		issues = append(issues, p.issue)
 	} else {
 		issues = append(issues, s.audio.issues()...)
 	}

@@ -42,8 +42,8 @@ type Hub struct {
 	admitted, refused atomic.Int64         // encoders
 	arrivals          weir.Buckets[string] // of encoders, by stream
 
-	space   space
-	noSpace sync.Once // the free space can't be read, which is logged
+	space        space
+	spaceUnknown sync.Once // the free space can't be read, which is logged
 
 	pulls pulls
 }
@@ -79,7 +79,7 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		h.refused.Add(1)
 		return nil, weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
 	}
-	if err := h.checkRoom(stream.ID); err != nil {
+	if err := h.checkDisk(stream.ID); err != nil {
 		h.refused.Add(1)
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
 
 // onAir begins a session of a stream on this node, or continues one that is open.
 func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
-	if err := h.checkRoom(stream.ID); err != nil { // what is pulled comes here first
+	if err := h.checkDisk(stream.ID); err != nil { // what is pulled comes here first
 		return nil, err
 	}
 	h.askToRelease(ctx, stream)
@@ -130,11 +130,11 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.add(s)
+	h.addSession(s)
 	return s, nil
 }
 
-func (h *Hub) add(s *session) {
+func (h *Hub) addSession(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if last := h.playing[s.stream.PlaybackID]; last != nil {
@@ -171,7 +171,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-beat.C:
 		}
 		h.beat(ctx)
-		h.forget(time.Now())
+		h.closeEnded(time.Now())
 		if time.Since(quotas) > quotaEvery {
 			h.checkQuotas(ctx)
 			quotas = time.Now()
@@ -200,7 +200,7 @@ func (h *Hub) recover(ctx context.Context) error {
 			return err
 		}
 		s.conn.offAir = time.Now().Add(idleAfterLoss)
-		h.add(s)
+		h.addSession(s)
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func (h *Hub) beat(ctx context.Context) {
 		s.beatSaved(now)
 	}
 	for _, l := range lost {
-		if err := h.finish(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
+		if err := h.closeSession(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
 			sessions[l.StreamID].log.Warn("a session could not be closed", "err", err)
 		}
 		delete(sessions, l.StreamID)
@@ -313,8 +313,8 @@ func (h *Hub) beat(ctx context.Context) {
 	}
 }
 
-// finish ends a session that must end.
-func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
+// closeSession ends a session that must end.
+func (h *Hub) closeSession(ctx context.Context, s *session, why weir.Ending) error {
 	if why == weir.EndTakenOver {
 		if air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID); err == nil && air.Node != h.o.Node {
 			h.handOver(s)
@@ -352,8 +352,8 @@ func (h *Hub) end(s *session, cause error, over bool) {
 	h.ended[s] = time.Now()
 }
 
-// forget closes the sessions that ended a while ago.
-func (h *Hub) forget(now time.Time) {
+// closeEnded closes the sessions that ended a while ago.
+func (h *Hub) closeEnded(now time.Time) {
 	h.mu.Lock()
 	var old []*session
 	for s, at := range h.ended {

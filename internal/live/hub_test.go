@@ -460,7 +460,7 @@ func TestEnd(t *testing.T) {
 		t.Error("a suspended stream lets encoders in")
 	}
 	e.Close(false)
-	s.hub.forget(time.Now().Add(2 * shownAfter))
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
 	if _, ok := s.hub.Find(s.stream.PlaybackID); ok {
 		t.Error("the session is still shown")
 	}
@@ -518,7 +518,7 @@ func TestNextSession(t *testing.T) {
 	if list := s.playlist(videoName, plain); strings.Contains(list, "#EXT-X-ENDLIST") {
 		t.Errorf("with video:\n%s", list)
 	}
-	s.hub.forget(time.Now().Add(2 * shownAfter))
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
 	if now, ok := s.hub.Find(s.stream.PlaybackID); !ok || now.session.before != nil {
 		t.Error("the session is closed, or holds the one before")
 	}
@@ -541,15 +541,15 @@ func firstSegmentsTogether(t *testing.T) {
 	if text := s.playlist(videoName, plain); !strings.Contains(text, "#EXTINF") {
 		t.Fatalf("the video has no segment:\n%s", text)
 	}
-	answer := make(chan string, 1)
+	playlist := make(chan string, 1)
 	b := s.broadcast()
 	go func() {
 		text, err := b.Playlist(t.Context(), audioName, plain)
-		answer <- fmt.Sprintf("%s%v", text, err)
+		playlist <- fmt.Sprintf("%s%v", text, err)
 	}()
 	synctest.Wait()
 	select {
-	case text := <-answer:
+	case text := <-playlist:
 		t.Fatalf("the audio has no segment yet, and there is a playlist:\n%s", text)
 	default:
 	}
@@ -557,7 +557,7 @@ func firstSegmentsTogether(t *testing.T) {
 	if err := e.send(0.4); err != nil {
 		t.Fatal(err)
 	}
-	if text := <-answer; !strings.Contains(text, "#EXTINF") {
+	if text := <-playlist; !strings.Contains(text, "#EXTINF") {
 		t.Errorf("the audio has no segment after the wait:\n%s", text)
 	}
 }
@@ -584,21 +584,21 @@ func waitAfterALongSegment(t *testing.T) {
 	if text := s.playlist(videoName, Query{Low: true, Segment: -1}); !strings.Contains(text, "0.19.m4s") || !strings.HasSuffix(text, `URI="1.0.m4s"`+"\n") {
 		t.Fatalf("there are not 20 parts of a segment:\n%s", text)
 	}
-	answer := make(chan string, 1)
+	playlist := make(chan string, 1)
 	b := s.broadcast()
 	go func() {
 		text, err := b.Playlist(t.Context(), videoName, Query{Low: true, Segment: 0, Part: 20})
-		answer <- fmt.Sprintf("%s%v", text, err)
+		playlist <- fmt.Sprintf("%s%v", text, err)
 	}()
 	synctest.Wait()
 	select {
-	case text := <-answer:
-		t.Fatalf("there is nothing new, and an answer:\n%s", text)
+	case text := <-playlist:
+		t.Fatalf("there is nothing new, and a playlist:\n%s", text)
 	default:
 	}
 	send(10, false)
-	if text := <-answer; !strings.Contains(text, "1.0.m4s") {
-		t.Errorf("the first part of the next segment is there, and the answer is\n%s", text)
+	if text := <-playlist; !strings.Contains(text, "1.0.m4s") {
+		t.Errorf("the first part of the next segment is there, and the playlist is\n%s", text)
 	}
 }
 
@@ -609,15 +609,15 @@ func TestWait(t *testing.T) {
 	if err := e.send(2.5); err != nil {
 		t.Fatal(err)
 	}
-	answers := make(chan string)
+	playlists := make(chan string)
 	for _, q := range []Query{{Low: true, Segment: 1, Part: 5}, {Low: true, Segment: 1, Part: -1}, {Low: true, Segment: 2, Part: 0}, {Low: true, Segment: 1, Part: 10}} {
-		go func() { answers <- s.playlist(videoName, q) }()
+		go func() { playlists <- s.playlist(videoName, q) }()
 	}
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
-		if text := <-answers; !strings.Contains(text, "1.5.m4s") {
+		if text := <-playlists; !strings.Contains(text, "1.5.m4s") {
 			t.Errorf("answered too early:\n%s", text)
 		}
 	}

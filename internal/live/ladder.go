@@ -29,7 +29,7 @@ const (
 	flushTimeout = 5 * time.Second
 	// unlimitedCPU is the CPU time that an ffmpeg gets: a stream may be on air for years.
 	unlimitedCPU = 100_000 * time.Hour
-	// maxFrameWait is how long no frame comes before the feed checks whether the publisher has
+	// maxFrameWait is how long no frame comes before the input checks whether the publisher has
 	// disconnected.
 	maxFrameWait = time.Second
 )
@@ -37,7 +37,7 @@ const (
 // Why ffmpeg was ended.
 var (
 	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions did not answer any more")
-	errNoRoom  = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
+	errNoCPU   = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
 	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded as fast as the stream comes")
 )
 
@@ -52,7 +52,7 @@ type ladder struct {
 	taps       *taps       // of the session; their lock is the session's
 	openTap    func() *Tap
 	finished   func() bool // the session is over
-	line       *timeline
+	timeline   *timeline
 	done       chan struct{}
 
 	// For the goroutine that runs it.
@@ -75,7 +75,7 @@ func (s *session) startLadder(engine *ffmpeg.Engine) (*ladder, error) {
 	}
 	l := &ladder{
 		profiles: s.stream.Profiles, engine: engine, log: s.log, renditions: &s.renditions, taps: &s.taps, finished: s.finished,
-		openTap: func() *Tap { return s.tap(TapOptions{}) }, line: newTimeline(), done: make(chan struct{}), waiting: true, climb: newClimb(),
+		openTap: func() *Tap { return s.tap(TapOptions{}) }, timeline: newTimeline(), done: make(chan struct{}), waiting: true, climb: newClimb(),
 	}
 	for _, p := range l.profiles {
 		r := &rung{profile: p, ladder: l}
@@ -104,12 +104,12 @@ func (s *session) startLadder(engine *ffmpeg.Engine) (*ladder, error) {
 	return l, nil
 }
 
-// timeline returns where the source notes its segments; nil = there is no ladder.
-func (l *ladder) timeline() *timeline {
+// sourceTimeline returns where the source notes its segments; nil = there is no ladder.
+func (l *ladder) sourceTimeline() *timeline {
 	if l == nil {
 		return nil
 	}
-	return l.line
+	return l.timeline
 }
 
 // wait waits until the ladder writes nothing more. Its tap must have ended.
@@ -155,9 +155,9 @@ var errTapEnded = errors.New("the session is over")
 
 // follow encodes the rungs of one publisher after the other, and returns why it ended.
 func (l *ladder) follow(tap *Tap) error {
-	in := &feed{tap: tap, line: l.line}
+	in := &ladderInput{tap: tap, timeline: l.timeline}
 	for {
-		if err := in.begin(); err != nil {
+		if err := in.awaitPublisher(); err != nil {
 			return err
 		}
 		err := l.encode(in)
@@ -172,7 +172,7 @@ func (l *ladder) follow(tap *Tap) error {
 }
 
 // encode encodes the rungs of one publisher, until it disconnects.
-func (l *ladder) encode(in *feed) error {
+func (l *ladder) encode(in *ladderInput) error {
 	plans := ladderPlans(l.profiles, in.track, in.rate)
 	best := min(l.level, max(len(plans)-1, 0))
 	var offers []int
@@ -186,7 +186,7 @@ func (l *ladder) encode(in *feed) error {
 		l.note(nil, nil, nil)
 		return in.skip(func() { l.fillGaps(l.rungs) })
 	case chosen < 0:
-		return errNoRoom
+		return errNoCPU
 	}
 	chosen += best
 	plan, better := plans[chosen], 0
@@ -200,14 +200,14 @@ func (l *ladder) encode(in *feed) error {
 	l.note(rungs, plan.issues, nil)
 	l.log.Info("the renditions are encoded", "rungs", len(rungs), "preset", plan.encode.Rungs[0].Preset, "rate", in.rate)
 	l.mu.Lock()
-	l.climb.begin(better, time.Now())
+	l.climb.setPlan(better, time.Now())
 	l.mu.Unlock()
 	err := l.runPlan(in, plan, rungs)
 	switch {
 	case errors.Is(err, errTooSlow):
 		l.level, l.cheaper = chosen+1, chosen+1 < len(plans)
 		l.mu.Lock()
-		l.climb.fell()
+		l.climb.fellBehind()
 		l.mu.Unlock()
 	case err == nil && in.divided.Load() != undivided:
 		l.level = chosen - 1
@@ -216,7 +216,7 @@ func (l *ladder) encode(in *feed) error {
 }
 
 // runPlan runs ffmpeg until the publisher disconnects or ffmpeg fails.
-func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
+func (l *ladder) runPlan(in *ladderInput, plan ladderPlan, rungs []*rung) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	group, ctx := errgroup.WithContext(ctx)
@@ -258,7 +258,7 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 
 // watch ends an ffmpeg that is stuck or too slow, or that does not end after its input. It fills the
 // rungs that the plan leaves out with gaps.
-func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
+func (l *ladder) watch(in *ladderInput, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
 	tick := time.NewTicker(maxBehind / 20)
 	defer tick.Stop()
 	for _, r := range rungs {
@@ -323,7 +323,7 @@ func slowest(rungs []*rung) time.Duration {
 
 // behind returns how far a time is behind the source.
 func (l *ladder) behind(at time.Duration) time.Duration {
-	settled, _ := l.line.now()
+	settled, _ := l.timeline.now()
 	return max(settled-at, 0)
 }
 
@@ -405,7 +405,7 @@ func (l *ladder) issues() []string {
 	issues := slices.Clone(l.limits)
 	switch why, known := errors.AsType[*weir.Error](l.failed); {
 	case l.failed == nil:
-	case known && (why == errStuck || why == errTooSlow || why == errNoRoom):
+	case known && (why == errStuck || why == errTooSlow || why == errNoCPU):
 		issues = append(issues, "the renditions are missing for the moment: "+why.Error())
 	default: // the messages of ffmpeg are for the log
 		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")

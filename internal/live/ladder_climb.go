@@ -16,8 +16,8 @@ const (
 
 // climb decides when a ladder goes one plan up.
 type climb struct {
-	held time.Duration // how long the current plan must have kept up
-	room time.Duration // how long there must have been CPU for the better one
+	wait     time.Duration // how long the current plan must have kept up
+	freeTime time.Duration // how long there must have been CPU for the better one
 
 	cost  int       // of the step, in thousandths of a core; 0 = there is none
 	since time.Time // when the current plan began, or was behind
@@ -25,26 +25,26 @@ type climb struct {
 	asked time.Time // when that was checked
 }
 
-func newClimb() climb { return climb{held: minClimbWait, room: freeTime} }
+func newClimb() climb { return climb{wait: minClimbWait, freeTime: freeTime} }
 
-// begin notes that another plan is used, from which a step up costs so much.
-func (c *climb) begin(cost int, now time.Time) {
+// setPlan notes that another plan is used, from which a step up costs so much.
+func (c *climb) setPlan(cost int, now time.Time) {
 	c.cost, c.since, c.free, c.asked = cost, now, time.Time{}, time.Time{}
 }
 
-// fell notes that a plan was too slow.
-func (c *climb) fell() { c.held = min(2*c.held, maxClimbWait) }
+// fellBehind notes that a plan was too slow.
+func (c *climb) fellBehind() { c.wait = min(2*c.wait, maxClimbWait) }
 
 // due reports whether it is time for the step.
 func (c *climb) due(behind time.Duration, now time.Time, fits func(cost int) bool) bool {
 	if behind > maxBehindClimb {
 		c.since = now
 	}
-	if c.cost <= 0 || now.Sub(c.since) < c.held {
+	if c.cost <= 0 || now.Sub(c.since) < c.wait {
 		c.free = time.Time{}
 		return false
 	}
-	if now.Sub(c.asked) < c.room/5 {
+	if now.Sub(c.asked) < c.freeTime/5 {
 		return false
 	}
 	c.asked = now
@@ -55,5 +55,5 @@ func (c *climb) due(behind time.Duration, now time.Time, fits func(cost int) boo
 	if c.free.IsZero() {
 		c.free = now
 	}
-	return now.Sub(c.free) >= c.room
+	return now.Sub(c.free) >= c.freeTime
 }

@@ -19,7 +19,7 @@ func TestClimb(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := newClimb()
-		c.begin(200, time.Now())
+		c.setPlan(200, time.Now())
 		after := func(behind, limit time.Duration) (d time.Duration, ok bool) {
 			for began := time.Now(); time.Since(began) < limit; time.Sleep(tick) {
 				if c.due(behind, time.Now(), fits) {
@@ -35,20 +35,20 @@ func TestClimb(t *testing.T) {
 		if d, ok := after(0, time.Minute); !ok || d < freeTime {
 			t.Errorf("with room it goes up after %v (%v), want %v", d, ok, freeTime)
 		}
-		c.begin(200, time.Now())
+		c.setPlan(200, time.Now())
 		if d, ok := after(2*maxBehindClimb, time.Hour); ok {
 			t.Errorf("it is behind, and goes up after %v", d)
 		}
 		if d, ok := after(0, time.Hour); !ok || d < minClimbWait || d > 2*minClimbWait {
 			t.Errorf("it goes up after %v (%v), want %v", d, ok, minClimbWait)
 		}
-		c.fell()
-		c.fell()
-		c.begin(200, time.Now())
+		c.fellBehind()
+		c.fellBehind()
+		c.setPlan(200, time.Now())
 		if d, ok := after(0, time.Hour); !ok || d < 4*minClimbWait || d > 5*minClimbWait {
 			t.Errorf("after it was too much twice, it goes up after %v (%v), want %v", d, ok, 4*minClimbWait)
 		}
-		c.begin(0, time.Now())
+		c.setPlan(0, time.Now())
 		if d, ok := after(0, time.Hour); ok {
 			t.Errorf("there is nothing better, and it goes up after %v", d)
 		}

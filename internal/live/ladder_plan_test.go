@@ -110,7 +110,7 @@ func TestTimeline(t *testing.T) {
 	if _, found, err := l.segment(t.Context(), 0); found || err != nil {
 		t.Errorf("before anything came there is a segment (%v)", err)
 	}
-	l.opens(start{number: 4, at: at(10)})
+	l.addStart(segmentStart{number: 4, at: at(10)})
 	l.settle(at(11))
 	if in, found, err := l.segment(t.Context(), at(10.5)); !found || err != nil || in.number != 4 {
 		t.Errorf("10.5 s is in segment %+v, %v, %v", in, found, err)
@@ -119,15 +119,15 @@ func TestTimeline(t *testing.T) {
 		t.Error("there is a segment before the first one")
 	}
 	// What is not decided is waited for.
-	done := make(chan start)
+	done := make(chan segmentStart)
 	go func() {
 		in, _, _ := l.segment(t.Context(), at(12.1))
 		done <- in
 	}()
 	l.settle(at(12))
-	l.opens(start{number: 5, at: at(12), broken: true})
+	l.addStart(segmentStart{number: 5, at: at(12), discontinuity: true})
 	l.settle(at(12.2))
-	if in := <-done; in.number != 5 || !in.broken {
+	if in := <-done; in.number != 5 || !in.discontinuity {
 		t.Errorf("12.1 s is in segment %+v, want 5", in)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("when the encoder is gone, 13 s is in segment %+v, %v, %v", in, found, err)
 	}
 	for n := range int64(2 * maxStarts) {
-		l.opens(start{number: 6 + n, at: at(14 + float64(n))})
+		l.addStart(segmentStart{number: 6 + n, at: at(14 + float64(n))})
 	}
 	if len(l.starts) != maxStarts {
 		t.Errorf("%d starts are remembered", len(l.starts))

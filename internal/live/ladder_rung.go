@@ -37,7 +37,7 @@ type rung struct {
 const maxLate = 100 * time.Millisecond
 
 // read packs what ffmpeg encodes of the rung with a frame rate, until it ends.
-func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader) error {
+func (r *rung) read(ctx context.Context, in *ladderInput, rate float64, pipe io.Reader) error {
 	reader := cmaf.NewReader(pipe)
 	var w *rungWriter
 	for {
@@ -58,7 +58,7 @@ func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader)
 			}
 			r.announce(in.tracks, in.position, w.track)
 		}
-		if err := w.take(ctx, f); err != nil {
+		if err := w.packFragment(ctx, f); err != nil {
 			return errors.Join(err, w.end(ctx, in))
 		}
 	}
@@ -81,7 +81,7 @@ func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungW
 		return nil, err
 	}
 	r.out.setRate(rate)
-	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
+	return &rungWriter{rung: r, track: track, retimer: retimer{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 
 // fill adds gaps for the missing segments before a number. Those that are not in the window any more
@@ -129,7 +129,7 @@ func (r *rung) share(track cmaf.Track, f sample) {
 	for _, t := range taps.all {
 		if t.rung == r {
 			t.audio = t.addUntil(t.audio, at)
-			t.add(TapItem{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
+			t.enqueue(TapItem{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
 		}
 	}
 }
@@ -137,32 +137,32 @@ func (r *rung) share(track cmaf.Track, f sample) {
 // rungWriter packs the output of one ffmpeg for a rung.
 type rungWriter struct {
 	*rung
-	track  cmaf.Track
-	order  order
-	pack   *packer
-	number int64 // of the open segment; -1 = none
+	track   cmaf.Track
+	retimer retimer
+	pack    *packer
+	number  int64 // of the open segment; -1 = none
 }
 
-// take packs the frames of a fragment.
-func (w *rungWriter) take(ctx context.Context, f cmaf.Fragment) error {
+// packFragment packs the frames of a fragment.
+func (w *rungWriter) packFragment(ctx context.Context, f cmaf.Fragment) error {
 	at, data := f.Start-w.track.Ticks(cmaf.Lead), f.Data
 	for _, s := range f.Samples {
 		dts := w.track.Time(at)
-		settled, ok := w.order.add(dts, w.track.Time(at+int64(s.Offset)), s.Sync, data[:s.Size:s.Size])
+		settled, ok := w.retimer.add(dts, w.track.Time(at+int64(s.Offset)), s.Sync, data[:s.Size:s.Size])
 		at, data = at+int64(s.Duration), data[s.Size:]
 		if !ok {
 			continue
 		}
-		if err := w.put(ctx, settled); err != nil {
+		if err := w.packFrame(ctx, settled); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put packs a frame into the segment that the source has it in.
-func (w *rungWriter) put(ctx context.Context, s sample) error {
-	in, ok, err := w.ladder.line.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
+// packFrame packs a frame into the segment that the source has it in.
+func (w *rungWriter) packFrame(ctx context.Context, s sample) error {
+	in, ok, err := w.ladder.timeline.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
 	if err != nil || !ok {
 		return err
 	}
@@ -180,12 +180,12 @@ func (w *rungWriter) put(ctx context.Context, s sample) error {
 		if err := w.fill(in.number); err != nil || in.number < w.out.recorder.Next() {
 			return err
 		}
-		w.out.begin(in.broken)
+		w.out.setDiscontinuity(in.discontinuity)
 		w.number = in.number
 	}
 	w.bytes.Add(int64(s.Size))
 	w.nanoseconds.Add(int64(w.track.Time(int64(s.Duration))))
-	return w.pack.add(s)
+	return w.pack.addSample(s)
 }
 
 func (w *rungWriter) cut() error {
@@ -198,22 +198,22 @@ func (w *rungWriter) cut() error {
 }
 
 // end packs the pending frame, unless ffmpeg was broken off.
-func (w *rungWriter) end(ctx context.Context, from *feed) error {
+func (w *rungWriter) end(ctx context.Context, from *ladderInput) error {
 	if w == nil {
 		return nil
 	}
 	lasts := w.pack.lastDuration()
-	if w.order.holding {
+	if w.retimer.holding {
 		// The last frame ends where that of the source does.
-		at := w.track.Time(w.order.decoded)
+		at := w.track.Time(w.retimer.decoded)
 		if next := time.Duration(from.divided.Load()); next > at {
 			lasts = next - at // the next ffmpeg continues there
-		} else if in, found, err := w.ladder.line.segment(ctx, at); err == nil && found && in.end > at {
+		} else if in, found, err := w.ladder.timeline.segment(ctx, at); err == nil && found && in.end > at {
 			lasts = in.end - at
 		}
 	}
-	if s, ok := w.order.finish(lasts); ok && ctx.Err() == nil {
-		if err := w.put(ctx, s); err != nil {
+	if s, ok := w.retimer.finish(lasts); ok && ctx.Err() == nil {
+		if err := w.packFrame(ctx, s); err != nil {
 			return errors.Join(err, w.cut())
 		}
 	}

@@ -44,15 +44,15 @@ var testVideo = sync.OnceValues(func() (f film, err error) {
 	}
 	f.track = tracks[0]
 	for {
-		piece, err := r.Next()
+		fragment, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return f, nil
 		}
 		if err != nil {
 			return f, err
 		}
-		at, data := piece.Start, piece.Data
-		for _, s := range piece.Samples {
+		at, data := fragment.Start, fragment.Data
+		for _, s := range fragment.Samples {
 			f.frames = append(f.frames, Frame{
 				DTS: f.track.Time(at), PTS: f.track.Time(at + int64(s.Offset)), Sync: s.Sync, Data: data[:s.Size:s.Size],
 			})
@@ -472,7 +472,7 @@ func TestLadderClimbs(t *testing.T) {
 	}
 	release()
 	l.mu.Lock()
-	l.climb.held, l.climb.room = 0, 0
+	l.climb.wait, l.climb.freeTime = 0, 0
 	l.mu.Unlock()
 	th.sendUntil("the ladder is up again", func() bool { return len(l.issues()) == 0 && th.rendition("144p") != nil && th.sent%30 == 0 })
 	th.send(3)

@@ -78,17 +78,17 @@ func newAllowance() *allowance {
 	}
 }
 
-// change counts a new encoder or new tracks: each costs viewers a discontinuity, and may leave an init
+// countChange counts a new encoder or new tracks: each costs viewers a discontinuity, and may leave an init
 // segment behind.
-func (a *allowance) change(now time.Time) error {
+func (a *allowance) countChange(now time.Time) error {
 	if !a.changes.AllowN(now, 1) {
 		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChangesAMinute)
 	}
 	return nil
 }
 
-// take counts a frame of a size. After an error the encoder must end.
-func (a *allowance) take(size int, now time.Time) error {
+// countFrame counts a frame of a size. After an error the encoder must end.
+func (a *allowance) countFrame(size int, now time.Time) error {
 	a.newFrames, a.newBits = a.newFrames+1, a.newBits+8*size
 	if now.Sub(a.counted) < countEvery && a.newFrames < maxFrames && a.newBits < maxBits {
 		return nil
@@ -104,8 +104,8 @@ func (a *allowance) take(size int, now time.Time) error {
 	return nil
 }
 
-// endless returns an error if the open segment has no end, and a sample does not end it either.
-func (p *packer) endless(s sample) error {
+// checkLimits returns an error if the open segment is too long or too large, and a sample does not end it.
+func (p *packer) checkLimits(s sample) error {
 	video, open := p.Track.Kind == cmaf.Video, p.OpenSegment
 	switch {
 	case open.Samples == 0 || video && s.Sync && p.segmentDuration(s.at) >= SegmentTarget:

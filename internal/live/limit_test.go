@@ -154,12 +154,12 @@ func TestAllowance(t *testing.T) {
 	// What an encoder sends that is in order: 4K at 60 frames and 100 Mbit/s, after ten
 	// seconds in which its line was stuck.
 	for i := range 600 {
-		if err := a.take(size, now); err != nil {
+		if err := a.countFrame(size, now); err != nil {
 			t.Fatalf("frame %d of ten seconds at once: %v", i, err)
 		}
 	}
 	for i := range 60 * 60 {
-		if err := a.take(size, now.Add(time.Duration(i)*time.Second/60)); err != nil {
+		if err := a.countFrame(size, now.Add(time.Duration(i)*time.Second/60)); err != nil {
 			t.Fatalf("frame %d of a minute: %v", i, err)
 		}
 	}
@@ -169,12 +169,12 @@ func TestAllowance(t *testing.T) {
 		sent := 0
 		for ; err == nil && sent < 100_000; sent++ {
 			now = now.Add(time.Second / 10_000)
-			err = a.take(size, now)
+			err = a.countFrame(size, now)
 		}
 		if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), name) {
 			t.Errorf("10,000 frames of %d bytes a second: %v after %d; want too many %s", size, err, sent, name)
 		}
-		if err := a.take(size, now.Add(time.Second)); err != nil {
+		if err := a.countFrame(size, now.Add(time.Second)); err != nil {
 			t.Errorf("a second later: %v", err)
 		}
 	}
@@ -237,7 +237,7 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 	defer r.mu.Unlock()
 	large := cmaf.Segment{Parts: []cmaf.Part{{Samples: []cmaf.Sample{{Size: 200 << 20, Duration: 900}}}}}
 	for range 10 {
-		r.keep(large)
+		r.addSegment(large)
 	}
 	var size int64
 	for _, segment := range r.segments {

@@ -110,7 +110,7 @@ func (m *opusEncoder) run(ctx context.Context, tap *Tap) {
 
 // encode encodes a track until the tap announces other tracks, which it returns, or until an error.
 func (m *opusEncoder) encode(ctx context.Context, tap *Tap, track cmaf.Track, position int) (next []cmaf.Track, err error) {
-	in, err := newOpusFeed(ctx, tap, track, position)
+	in, err := newOpusInput(ctx, tap, track, position)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +118,11 @@ func (m *opusEncoder) encode(ctx context.Context, tap *Tap, track cmaf.Track, po
 	chosen, release := m.encoders.engine.Reserve([]int{opusCost})
 	defer release()
 	if chosen < 0 {
-		return nil, errNoRoom
+		return nil, errNoCPU
 	}
 	err = m.encoders.transcode(ctx, opusArgs(), in, func(_ int64, packet []byte) error {
 		// The packet itself says its duration; the times in the file are not those of the input.
-		m.share(in.line.take(time.Duration(codec.OpusSamples(packet))*time.Second/codec.OpusRate), packet)
+		m.share(in.times.packetOut(time.Duration(codec.OpusSamples(packet))*time.Second/codec.OpusRate), packet)
 		return nil
 	})
 	switch {
@@ -137,7 +137,7 @@ func (m *opusEncoder) encode(ctx context.Context, tap *Tap, track cmaf.Track, po
 }
 
 // opusArgs are the arguments of ffmpeg: it encodes Opus from AAC without delay. It must lose no
-// frame, because audioLine counts them. (With the flag nobuffer it would drop what it has analyzed
+// frame, because audioTimes counts them. (With the flag nobuffer it would drop what it has analyzed
 // before it began.)
 func opusArgs() []string {
 	return append(ffmpeg.InputOptions(), "-probesize", "32", "-analyzeduration", "0", "-f", "aac", "-i", "pipe:0",
@@ -145,22 +145,22 @@ func opusArgs() []string {
 		"-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:3")
 }
 
-// opusFeed gives the AAC of a tap to ffmpeg, as ADTS.
-type opusFeed struct {
+// opusInput gives the AAC of a tap to ffmpeg, as ADTS.
+type opusInput struct {
 	ctx      context.Context // of the run of ffmpeg, which reads: a Read has no context of its own
 	cancel   context.CancelFunc
 	tap      *Tap
 	position int // of the track
 	header   []byte
 	duration time.Duration // of a frame
-	line     audioLine
+	times    audioTimes
 	ready    []byte
 
 	next  []cmaf.Track // announced by the tap
 	ended bool         // the session is over
 }
 
-func newOpusFeed(ctx context.Context, tap *Tap, track cmaf.Track, position int) (*opusFeed, error) {
+func newOpusInput(ctx context.Context, tap *Tap, track cmaf.Track, position int) (*opusInput, error) {
 	config, ok := codec.ParseAudioConfig(track.Config().Record)
 	if !ok || config.CoreRate == 0 {
 		return nil, weir.Errorf(weir.Invalid, "the configuration of the sound can't be read")
@@ -169,7 +169,7 @@ func newOpusFeed(ctx context.Context, tap *Tap, track cmaf.Track, position int) 
 	if err != nil {
 		return nil, err
 	}
-	f := &opusFeed{
+	f := &opusInput{
 		tap: tap, position: position, header: header,
 		duration: time.Duration(config.FrameSamples) * time.Second / time.Duration(config.CoreRate),
 	}
@@ -181,7 +181,7 @@ func newOpusFeed(ctx context.Context, tap *Tap, track cmaf.Track, position int) 
 var errTracksChanged = errors.New("the tracks have changed")
 
 // Read gives the next bytes.
-func (f *opusFeed) Read(p []byte) (int, error) {
+func (f *opusInput) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
 		item, err := f.tap.Next(f.ctx)
 		switch {
@@ -192,7 +192,7 @@ func (f *opusFeed) Read(p []byte) (int, error) {
 			f.next = item.Tracks
 			return 0, errTracksChanged
 		case item.Track == f.position:
-			f.line.add(item.PTS, f.duration)
+			f.times.frameIn(item.PTS, f.duration)
 			if f.ready, err = codec.AppendADTS(nil, f.header, item.Data); err != nil {
 				return 0, err
 			}
@@ -204,7 +204,7 @@ func (f *opusFeed) Read(p []byte) (int, error) {
 }
 
 // Close ends a Read that waits for the tap.
-func (f *opusFeed) Close() error {
+func (f *opusInput) Close() error {
 	f.cancel()
 	return nil
 }
@@ -220,8 +220,8 @@ func (m *opusEncoder) share(at time.Duration, packet []byte) {
 	}
 }
 
-// audioLine keeps the times of audio that goes through an encoder which does not keep them.
-type audioLine struct {
+// audioTimes keeps the times of audio that goes through an encoder which does not keep them.
+type audioTimes struct {
 	mu    sync.Mutex
 	in    time.Duration // of all frames that went in
 	out   time.Duration // of all packets that came out
@@ -231,8 +231,8 @@ type audioLine struct {
 // audioStep says that the audio at a position of the input has a time.
 type audioStep struct{ position, at time.Duration }
 
-// add notes that a frame goes in.
-func (l *audioLine) add(at, duration time.Duration) {
+// frameIn notes that a frame goes in.
+func (l *audioTimes) frameIn(at, duration time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.steps); n == 0 || (l.steps[n-1].time(l.in)-at).Abs() > minAudioGap {
@@ -241,8 +241,8 @@ func (l *audioLine) add(at, duration time.Duration) {
 	l.in += duration
 }
 
-// take notes that a packet came out, and returns its time.
-func (l *audioLine) take(duration time.Duration) time.Duration {
+// packetOut notes that a packet came out, and returns its time.
+func (l *audioTimes) packetOut(duration time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.steps) > 1 && l.steps[1].position <= l.out {

@@ -163,7 +163,7 @@ func TestVideoWaitsForAudio(t *testing.T) {
 	}
 }
 
-// The encoder of Opus loses no frame: audioLine derives times from how much audio came out.
+// The encoder of Opus loses no frame: audioTimes derives times from how much audio came out.
 func TestOpusLosesNothing(t *testing.T) {
 	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
@@ -172,10 +172,10 @@ func TestOpusLosesNothing(t *testing.T) {
 	track, frames := audioOf(t, "1")
 	tap := &Tap{tracks: []cmaf.Track{track}, wake: make(chan struct{}, 1)}
 	for _, f := range frames {
-		tap.add(TapItem{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
+		tap.enqueue(TapItem{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
 	}
 	tap.end(io.EOF)
-	in, err := newOpusFeed(t.Context(), tap, track, 0)
+	in, err := newOpusInput(t.Context(), tap, track, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,15 +196,15 @@ func TestOpusLosesNothing(t *testing.T) {
 func TestAudioLine(t *testing.T) {
 	const frame = 20 * time.Millisecond
 	ahead := time.Duration(codec.OpusPreSkip) * time.Second / codec.OpusRate
-	var l audioLine
+	var l audioTimes
 	for _, at := range []time.Duration{
 		time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame + time.Millisecond,
 		5*time.Second + 4*frame, // two were lost
 	} {
-		l.add(at, frame)
+		l.frameIn(at, frame)
 	}
 	for i, want := range []time.Duration{time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame, 5*time.Second + 4*frame, 5*time.Second + 5*frame} {
-		if got := l.take(frame); got != want-ahead {
+		if got := l.packetOut(frame); got != want-ahead {
 			t.Errorf("packet %d is heard at %v, want %v", i, got, want-ahead)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 // muxer, or the timeline of a ladder, decides where segments end.
 type packer struct {
 	cmaf.Packer
-	order    order
+	retimer  retimer
 	out      *rendition // the sink
 	last     int64      // duration of the newest sample, in ticks
 	reusable []sample   // samples of the open part whose data goes back to the sender
 }
 
 func newPacker(track cmaf.Track, out *rendition) *packer {
-	return &packer{Packer: cmaf.Packer{Track: track, Sink: out, Sequence: out.parts}, order: order{track: track}, out: out}
+	return &packer{Packer: cmaf.Packer{Track: track, Sink: out, Sequence: out.parts}, retimer: retimer{track: track}, out: out}
 }
 
-// add adds a sample to the open part, or to a new one if it would make that too long or too large.
-func (p *packer) add(s sample) error {
+// addSample adds a sample to the open part, or to a new one if it would make that too long or too large.
+func (p *packer) addSample(s sample) error {
 	part, target, duration := &p.OpenPart, p.Track.Ticks(PartTarget), int64(s.Duration)
 	if part.Duration+duration > target || part.Bytes+int64(s.Size) > maxPart {
 		if err := p.endPart(); err != nil {
@@ -90,9 +90,9 @@ func (p *packer) lastDuration() time.Duration {
 // muxer packs the tracks of one connection so that their segments end together: those of audio
 // end where those of video do. So audio waits for video, for at most maxWaiting.
 type muxer struct {
-	video *packer   // nil = audio only
-	audio *packer   // nil = no audio
-	line  *timeline // for the rungs of a ladder; nil = there is none
+	video    *packer   // nil = audio only
+	audio    *packer   // nil = no audio
+	timeline *timeline // for the rungs of a ladder; nil = there is none
 
 	waiting  []sample // audio that video has not reached yet
 	cuts     []int64  // where segments of audio are still to end, in ticks of audio
@@ -114,13 +114,13 @@ func (m *muxer) addVideo(s sample) error {
 		}
 	}
 	if v.OpenSegment.Samples == 0 {
-		number, broken := v.out.upcoming()
-		m.line.opens(start{number: number, at: v.Track.Time(s.at), broken: broken})
+		number, discontinuity := v.out.upcoming()
+		m.timeline.addStart(segmentStart{number: number, at: v.Track.Time(s.at), discontinuity: discontinuity})
 	}
-	if err := v.add(s); err != nil {
+	if err := v.addSample(s); err != nil {
 		return err
 	}
-	m.line.settle(v.Track.Time(s.at + int64(s.Duration)))
+	m.timeline.settle(v.Track.Time(s.at + int64(s.Duration)))
 	if m.audio == nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (m *muxer) release() error {
 				return err
 			}
 		}
-		if err := a.add(s); err != nil {
+		if err := a.addSample(s); err != nil {
 			return err
 		}
 		m.waiting = m.waiting[1:]
@@ -164,7 +164,7 @@ func (m *muxer) release() error {
 func (m *muxer) end() error {
 	if m.video != nil {
 		m.video.reusable = nil // the sender may have left, and is not the caller of end
-		if s, ok := m.video.order.finish(m.video.lastDuration()); ok {
+		if s, ok := m.video.retimer.finish(m.video.lastDuration()); ok {
 			if err := m.addVideo(s); err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (m *muxer) end() error {
 	if m.audio == nil {
 		return nil
 	}
-	if s, ok := m.audio.order.finish(m.audio.lastDuration()); ok {
+	if s, ok := m.audio.retimer.finish(m.audio.lastDuration()); ok {
 		m.waiting = append(m.waiting, s)
 	}
 	m.videoEnd = 1 << 62

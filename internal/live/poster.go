@@ -94,7 +94,7 @@ type poster struct {
 
 	mu      sync.Mutex
 	image   []byte             // nil = there is none yet
-	of      framePlace         // the frame that it shows
+	of      framePosition      // the frame that it shows
 	tried   time.Time          // when the last one was started
 	making  chan struct{}      // closed when the image is there; nil = none is being made
 	cancel  context.CancelFunc // of the one that is being made
@@ -123,7 +123,7 @@ func (p *poster) get(ctx context.Context, r *rendition) ([]byte, error) {
 		return nil, errNoPoster()
 	}
 	p.mu.Lock()
-	if p.making == nil && !p.closed && (p.image == nil || p.of != key.framePlace) && time.Since(p.tried) >= PosterEvery {
+	if p.making == nil && !p.closed && (p.image == nil || p.of != key.framePosition) && time.Since(p.tried) >= PosterEvery {
 		p.start(r, key)
 	}
 	image, making := p.image, p.making
@@ -161,7 +161,7 @@ func (p *poster) start(r *rendition, key keyFrame) {
 		defer p.mu.Unlock()
 		p.making = nil
 		if image != nil {
-			p.image, p.of = image, key.framePlace
+			p.image, p.of = image, key.framePosition
 		}
 		if err != nil && !p.closed {
 			p.log.Warn("no new picture of the stream", "err", err)
@@ -212,15 +212,15 @@ func (b *imageBuffer) Write(data []byte) (int, error) {
 	return b.Buffer.Write(data)
 }
 
-// framePlace is the position of a frame: its segment on disk, part and sample.
-type framePlace struct {
+// framePosition is the position of a frame: its segment on disk, part and sample.
+type framePosition struct {
 	segment      int64
 	part, sample int
 }
 
 // keyFrame is a frame that can be decoded alone.
 type keyFrame struct {
-	framePlace
+	framePosition
 	track  cmaf.Track
 	offset int64 // in its part
 	size   uint32
@@ -248,7 +248,7 @@ func newestKey(segment cmaf.Segment) (key keyFrame, ok bool) {
 		for i, sample := range slices.Backward(part.Samples) {
 			if sample.Sync && sample.Size > 0 {
 				return keyFrame{
-					framePlace: framePlace{part: p, sample: i}, offset: int64(part.Head) + cmaf.Bytes(part.Samples[:i]), size: sample.Size,
+					framePosition: framePosition{part: p, sample: i}, offset: int64(part.Head) + cmaf.Bytes(part.Samples[:i]), size: sample.Size,
 				}, true
 			}
 		}

@@ -30,7 +30,7 @@ type Publisher struct {
 	packers []*packer // by track; nil = left out
 	clock   *clock
 	shared  bool   // taps have the data of the pending video frame too
-	leftOut string // an issue: what the encoder sends and the stream does without
+	issue   string // an issue: what the encoder sends and the stream does without
 
 	stopping sync.Once
 	stopped  chan struct{} // closed when the publisher must end
@@ -81,17 +81,17 @@ func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 		}
 		p.session = s
 	}
-	return p.session.begin(p, tracks, time.Now())
+	return p.session.connect(p, tracks, time.Now())
 }
 
-// LeaveOut sets what the encoder sends and the stream does without, in a sentence for the health of
-// the stream; "" = nothing.
-func (p *Publisher) LeaveOut(what string) {
+// SetIssue sets an issue of the stream, such as a track that is left out, in a sentence for its owner;
+// "" = none.
+func (p *Publisher) SetIssue(issue string) {
 	if p.session != nil {
 		p.session.mu.Lock()
 		defer p.session.mu.Unlock()
 	}
-	p.leftOut = what
+	p.issue = issue
 }
 
 // Write takes a frame. After an error the connection must end.
@@ -111,7 +111,7 @@ func (p *Publisher) Close(clean bool) {
 	if p.session == nil {
 		return
 	}
-	if err := p.session.leave(p, clean); err != nil {
+	if err := p.session.disconnect(p, clean); err != nil {
 		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
 	}
 }

@@ -101,7 +101,7 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Lock()
 	end, ended := r.first+int64(len(r.segments)), r.ended
 	r.mu.Unlock()
-	if kept := r.recorder.Spared(); !r.record.Load() && end >= kept { // recording has ended before
+	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // recording has ended before
 		end, ended = kept, true
 	}
 	numbers, segments, err := r.past(r.history.next, end)
@@ -133,11 +133,11 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 	r.mu.Unlock()
 	number := func(i int) int64 { return first + int64(i) }
 	if from < first {
-		index, forgotten, err := r.recorder.Index()
+		index, compacted, err := r.recorder.Index()
 		if err != nil {
 			return nil, nil, err
 		}
-		all, number = index.Segments, forgotten.Number
+		all, number = index.Segments, compacted.Number
 	}
 	for i, segment := range all {
 		if n := number(i); n >= from && n < before && !r.recorder.Trimmed(n) {
@@ -148,7 +148,7 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 }
 
 // recorded reports whether it is recorded, or was until the disk was full.
-func (r *rendition) recorded() bool { return r.record.Load() || r.recorder.Spared() > 0 }
+func (r *rendition) recorded() bool { return r.record.Load() || r.recorder.Protected() > 0 }
 
 // Recorded returns the renditions of the broadcast as far as it is recorded, not only of its last
 // minute; none if it is not.

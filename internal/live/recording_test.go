@@ -112,7 +112,7 @@ func TestFilesOfRecording(t *testing.T) {
 		t.Errorf("the session has ended: %s, error %v", got, err)
 	}
 	there("ended", true)
-	s.hub.forget(time.Now().Add(2 * shownAfter))
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
 	there("before it is an asset", true)
 	asset := weir.NewRecording(&session, &s.stream, time.Now())
 	s.write(func(tx *store.Tx) error { return tx.CreateAsset(t.Context(), &asset) })

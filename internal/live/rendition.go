@@ -26,7 +26,7 @@ type rendition struct {
 	record   atomic.Bool // all segments are kept; otherwise only those that players may still request
 	bitrate  int         // bits a second that its encoder aims at; 0 = not known
 	recorder *media.Recorder
-	room     *room                      // of the session
+	limit    *diskLimit                 // of the session
 	progress atomic.Pointer[hls.Report] // for the playlists of other renditions
 	history  history
 
@@ -41,7 +41,7 @@ type rendition struct {
 	partsFrom     int64            // number of the first segment that playlists list in parts
 	open          cmaf.Segment     // has no parts when there is none
 	init          int              // init segment of the open segment, or else of the next one
-	broken        bool             // the next segment begins with a discontinuity
+	discontinuity bool             // the next segment begins with a discontinuity
 	ended         bool             // nothing more will come
 	handedOver    bool             // new media comes on another node
 	longest       time.Duration    // duration of the longest segment so far
@@ -67,7 +67,7 @@ type segmentWindow struct {
 
 // newRendition returns a rendition with the segments of its recorder, if it has any.
 func newRendition(name string, recorder *media.Recorder, base, breaks int64, wall time.Time, record bool) (*rendition, error) {
-	index, forgotten, err := recorder.Index()
+	index, compacted, err := recorder.Index()
 	if err != nil {
 		return nil, err
 	}
@@ -77,26 +77,26 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, room: &room{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
-		broken: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
+		name: name, base: base, limit: &diskLimit{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
+		discontinuity: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
 	r.record.Store(record)
 	for i := 0; ; i++ {
-		if forgotten.End > 0 && int64(i) == forgotten.First {
+		if compacted.End > 0 && int64(i) == compacted.First {
 			_, breaks := r.totals()
-			r.leap(forgotten.End, breaks-1+forgotten.Discontinuities)
-			r.parts, r.total, r.longest = r.parts+forgotten.Parts, r.total+forgotten.Total, max(r.longest, forgotten.Max)
+			r.resetWindow(compacted.End, breaks-1+compacted.Discontinuities)
+			r.parts, r.total, r.longest = r.parts+compacted.Parts, r.total+compacted.Total, max(r.longest, compacted.Max)
 		}
 		if i == len(index.Segments) {
 			break
 		}
 		segment := index.Segments[i]
-		r.init = recorder.InitOf(forgotten.Number(i))
+		r.init = recorder.InitOf(compacted.Number(i))
 		if r.track, err = recorder.Track(r.init); err != nil {
 			return nil, err
 		}
 		r.parts += uint32(len(segment.Parts))
-		r.keep(segment)
+		r.addSegment(segment)
 	}
 	r.recovered = r.parts
 	r.track, r.init = track, newest
@@ -109,8 +109,8 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 // Part appends a part to the open segment, or opens one with it. If it is the last one, the
 // segment ends with it, and players are notified of both at once: in between, the playlist would
 // announce another part, and players would request it.
-func (r *rendition) Part(part cmaf.Part, last bool, pieces ...[]byte) error {
-	segment, err := r.write(part, pieces)
+func (r *rendition) Part(part cmaf.Part, last bool, buffers ...[]byte) error {
+	segment, err := r.write(part, buffers)
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	segment := r.open
 	opens := len(segment.Parts) == 0
 	if opens {
-		segment = cmaf.Segment{Wall: r.wall.Add(r.track.Time(part.Start)), Discontinuity: r.broken}
+		segment = cmaf.Segment{Wall: r.wall.Add(r.track.Time(part.Start)), Discontinuity: r.discontinuity}
 	}
 	r.mu.Unlock()
-	if r.room.stopped.Load() {
+	if r.limit.stopped.Load() {
 		return segment, errDiskFull
 	}
 	if opens {
@@ -148,7 +148,7 @@ func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.parts++
-	r.broken = r.broken && !opens
+	r.discontinuity = r.discontinuity && !opens
 	segment.Parts = append(segment.Parts, part)
 	return segment, nil
 }
@@ -174,7 +174,7 @@ func (r *rendition) complete(segment cmaf.Segment) error {
 		return err
 	}
 	r.open = cmaf.Segment{}
-	r.keep(segment)
+	r.addSegment(segment)
 	r.publish()
 	needed, joins := r.needed(), r.earlier != nil
 	r.mu.Unlock()
@@ -184,8 +184,8 @@ func (r *rendition) complete(segment cmaf.Segment) error {
 	return r.trim(needed)
 }
 
-// keep adds a whole segment, and drops those that are older than the window; they stay on disk.
-func (r *rendition) keep(segment cmaf.Segment) {
+// addSegment adds a whole segment, and drops those that are older than the window; they stay on disk.
+func (r *rendition) addSegment(segment cmaf.Segment) {
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total = max(r.longest, length), r.total+length
 	if r.record.Load() {
@@ -260,22 +260,22 @@ func (r *rendition) setRate(rate float64) {
 
 // upcoming returns the number on disk of the next segment, and whether it begins with a
 // discontinuity, when no segment is open.
-func (r *rendition) upcoming() (number int64, broken bool) {
+func (r *rendition) upcoming() (number int64, discontinuity bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.recorder.Next(), r.broken
+	return r.recorder.Next(), r.discontinuity
 }
 
-// begin sets whether the next segment begins with a discontinuity.
-func (r *rendition) begin(broken bool) {
+// setDiscontinuity sets whether the next segment begins with a discontinuity.
+func (r *rendition) setDiscontinuity(discontinuity bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.broken = broken
+	r.discontinuity = discontinuity
 }
 
 // addGap appends a segment without media.
-func (r *rendition) addGap(start, length time.Duration, broken bool) error {
-	r.begin(broken)
+func (r *rendition) addGap(start, length time.Duration, discontinuity bool) error {
+	r.setDiscontinuity(discontinuity)
 	part, data := cmaf.EncodePart(r.parts+1, r.track, cmaf.GapFragment(r.track.Ticks(start), r.track.Ticks(length)))
 	return r.Part(part, true, data)
 }
@@ -287,9 +287,9 @@ func (r *rendition) time(ticks int64) time.Duration {
 	return r.track.Time(ticks)
 }
 
-// leap continues with another number, before which there are so many discontinuities, and empties
+// resetWindow continues with another number, before which there are so many discontinuities, and empties
 // the window.
-func (r *rendition) leap(to, breaks int64) {
+func (r *rendition) resetWindow(to, breaks int64) {
 	r.segmentWindow = segmentWindow{first: to, breaks: breaks}
 }
 
@@ -300,7 +300,7 @@ func (r *rendition) skip(to, breaks int64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leap(to, breaks)
+	r.resetWindow(to, breaks)
 	return nil
 }
 

@@ -33,7 +33,7 @@ type renditions struct {
 	earlier    *earlierPeriods // nil = no other node carried the session before
 	full       bool            // recording has ended; guarded by the session
 	unrecorded string          // why; "" = it ended before a restart
-	room       room            // of the disk
+	limit      diskLimit       // of the disk
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -60,7 +60,7 @@ func (a *renditions) recover() (end time.Duration, err error) {
 		end = max(end, (*to).end())
 	}
 	for _, r := range a.source() {
-		if a.record && r.recorder.Cut() {
+		if a.record && r.recorder.HasTrimmed() {
 			a.full = true // it has ended before the restart
 		}
 	}
@@ -100,10 +100,10 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 	if err != nil {
 		return nil, err
 	}
-	r.room = &a.room
+	r.limit = &a.limit
 	if a.earlier != nil {
 		r.earlier = a.earlier
-		r.begin(true)
+		r.setDiscontinuity(true)
 	}
 	if to := a.after.NextSequence - r.base; recorder.Next() < to {
 		err = r.skip(to, a.after.NextDiscontinuities)
@@ -140,7 +140,7 @@ func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*r
 	if err != nil {
 		return nil, err
 	}
-	r.bitrate, r.earlier, r.room = profile.Bitrate, a.earlier, &a.room
+	r.bitrate, r.earlier, r.limit = profile.Bitrate, a.earlier, &a.limit
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rungs = append(a.rungs, r)
@@ -181,7 +181,7 @@ func (a *renditions) endRecording(why string) {
 	}
 	a.full, a.unrecorded = true, why
 	for _, r := range a.source() {
-		r.recorder.Spare()
+		r.recorder.Protect()
 		r.record.Store(false)
 	}
 	a.log.Warn("the stream goes on and is not recorded any more", "reason", why)

@@ -31,21 +31,21 @@ type session struct {
 	earlier    *earlierPeriods // what other nodes recorded before; nil = no other node carried it
 	handedOver atomic.Bool     // another node carries it now
 
-	mu      sync.Mutex // guards all that follows
-	lease   store.OnAir
-	conn    connection    // the encoder, and how far its media is
-	audio   audioEncoders // Opus to AAC, AAC to Opus
-	taps    taps          // readers of the frames beside the packager
-	health  health        // how the encoder does
-	beaten  time.Time     // when the store last had a beat, or the session was opened
-	stopped bool          // it does not continue on this node
-	over    bool          // it does not continue anywhere
+	mu       sync.Mutex // guards all that follows
+	lease    store.OnAir
+	conn     connection    // the encoder, and how far its media is
+	audio    audioEncoders // Opus to AAC, AAC to Opus
+	taps     taps          // readers of the frames beside the packager
+	health   health        // how the encoder does
+	lastBeat time.Time     // when the store last had a beat, or the session was opened
+	stopped  bool          // it does not continue on this node
+	over     bool          // it does not continue anywhere
 }
 
 // openSession opens a session with what is in its folder, if there is one.
 func openSession(o Options, stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
 	s := &session{
-		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, beaten: time.Now(),
+		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, lastBeat: time.Now(),
 		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
@@ -54,7 +54,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
 	s.uploads = uploads{to: o.Upload, prefix: "asset/" + info.ID, period: len(info.Earlier), log: s.log, tracks: map[string]*media.Uploaded{}}
 	s.taps.mu = &s.mu
-	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC, full: s.breakOff}
+	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC, full: s.stopWriting}
 	var err error
 	if s.conn.end, err = s.renditions.recover(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 	var failing []string
 	b.Pushes, failing = s.health.targets(s.info.ID)
 	b.Issues = s.issues(now, failing)
-	s.health.unwell = len(b.Issues) > 0
+	s.health.hasIssues = len(b.Issues) > 0
 	b.Samples = slices.Clone(s.health.unsaved)
 	b.Counters.SourceBytes += s.conn.bytes
 	if source := s.renditions.source(); len(source) > 0 {
@@ -119,7 +119,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 func (s *session) beatSaved(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beaten = at
+	s.lastBeat = at
 	s.health.saved(weir.At(at.Add(-beatEvery / 2)))
 }
 
@@ -128,7 +128,7 @@ func (s *session) beatSaved(at time.Time) {
 func (s *session) reported(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now.Sub(s.beaten) < weir.OnAirLease
+	return now.Sub(s.lastBeat) < weir.OnAirLease
 }
 
 // finished reports whether nothing will be added to the session.
@@ -146,11 +146,11 @@ func (s *session) stop(cause error, ended bool) error {
 		s.conn.publisher.stop(cause)
 	}
 	s.mu.Unlock()
-	s.audio.finish()
+	s.audio.drainAAC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn.publisher, s.stopped = nil, true
-	err := s.pause()
+	err := s.endSegments()
 	if ended {
 		s.over, cause = true, io.EOF
 		for _, r := range s.renditions.source() {

@@ -17,14 +17,14 @@ import (
 type step int32
 
 const (
-	roomy    step = iota
+	normal   step = iota
 	scarce        // playlists are short, what they do not show is deleted at once, and nothing is recorded
 	refusing      // new encoders are refused
 	cutting       // one stream after the other loses all but the end of its playlists
 	full          // nothing is written
 )
 
-// stepsBelow are parts of --min-free: a step begins when less is free. They are far enough apart for
+// stepsBelow are fractions of --min-free: a step begins when less is free. They are far enough apart for
 // each step to have an effect before the next one. Media leaves the last quarter to the database (see
 // blob.ReserveAt).
 var stepsBelow = [...]float64{scarce: 1, refusing: 0.75, cutting: 0.5, full: 0.25}
@@ -64,12 +64,12 @@ type Space struct {
 	Keep int64 // how much should be free: --min-free
 }
 
-// below reports whether less than a part of Keep is free.
-func (s Space) below(part float64) bool { return float64(s.Free) < part*float64(s.Keep) }
+// below reports whether less than a fraction of Keep is free.
+func (s Space) below(fraction float64) bool { return float64(s.Free) < fraction*float64(s.Keep) }
 
 // step returns the step that the free space demands, if the limits are multiplied by a factor.
 func (s Space) step(factor float64) step {
-	found := roomy
+	found := normal
 	for next := scarce; next <= full && s.below(factor*stepsBelow[next]); next++ {
 		found = next
 	}
@@ -110,7 +110,7 @@ func (h *Hub) checkSpace(now time.Time) {
 	}
 	left, err := h.o.Space()
 	if err != nil {
-		h.noSpace.Do(func() { h.o.Log.Warn("the free space of the disk can't be read", "err", err) })
+		h.spaceUnknown.Do(func() { h.o.Log.Warn("the free space of the disk can't be read", "err", err) })
 		return
 	}
 	before := h.space.step()
@@ -121,14 +121,14 @@ func (h *Hub) checkSpace(now time.Time) {
 	case current < before:
 		h.o.Log.Info("the disk has more room again", "now", cmp.Or(stepNames[current], "everything is as usual"), "free", left.Free, "minFree", left.Keep)
 	}
-	if before == roomy && current == roomy {
+	if before == normal && current == normal {
 		return
 	}
 	h.mu.Lock()
 	sessions := h.withEnded()
 	h.mu.Unlock()
-	sessions = slices.DeleteFunc(sessions, func(s *session) bool { return !s.shrink(func(r *renditions) { r.squeeze(current) }) })
-	// When playlists become shorter there may be room enough, so recordings go on until the next check.
+	sessions = slices.DeleteFunc(sessions, func(s *session) bool { return !s.shrink(func(r *renditions) { r.applyStep(current) }) })
+	// When playlists become shorter there may be space enough, so recordings go on until the next check.
 	if before >= scarce && left.below(stepsBelow[scarce]) {
 		for _, s := range sessions {
 			s.shrink(func(a *renditions) { a.endRecording(noDiskSpace) })
@@ -154,9 +154,9 @@ func (s *session) shrink(do func(*renditions)) bool {
 	return true
 }
 
-// checkRoom returns an error if an encoder can't begin a session because the disk is nearly full. The
+// checkDisk returns an error if an encoder can't begin a session because the disk is nearly full. The
 // encoders of open sessions may reconnect.
-func (h *Hub) checkRoom(streamID string) error {
+func (h *Hub) checkDisk(streamID string) error {
 	if h.space.step() < refusing {
 		return nil
 	}
@@ -184,7 +184,7 @@ func cutOne(sessions []*session) {
 	}
 	var first *session
 	for _, s := range sessions {
-		if s.renditions.room.size.Load() == cutSize {
+		if s.renditions.limit.size.Load() == cutSize {
 			continue
 		}
 		if first == nil || cmp.Or(cmp.Compare(rank(s), rank(first)), cmp.Compare(s.info.CreatedAt, first.info.CreatedAt)) < 0 {
@@ -193,7 +193,7 @@ func cutOne(sessions []*session) {
 	}
 	if first != nil {
 		first.log.Warn("the playlists of the stream are cut, because the disk is nearly full")
-		first.shrink(func(r *renditions) { r.resize(cutSize) })
+		first.shrink(func(r *renditions) { r.limitPlaylists(cutSize) })
 	}
 }
 
@@ -204,29 +204,29 @@ const (
 	cutSize
 )
 
-// room is the part of the disk that a session may use.
-type room struct {
+// diskLimit limits what a session keeps on the disk.
+type diskLimit struct {
 	size    atomic.Int32 // of playlists
 	stopped atomic.Bool  // nothing may be written
 }
 
-// squeeze gives a session the room for a step.
-func (a *renditions) squeeze(current step) {
-	a.room.stopped.Store(current == full)
+// applyStep limits a session as a step demands.
+func (a *renditions) applyStep(current step) {
+	a.limit.stopped.Store(current == full)
 	size := wholeSize
 	switch {
 	case current >= cutting:
-		size = max(shortSize, a.room.size.Load())
+		size = max(shortSize, a.limit.size.Load())
 	case current >= scarce:
 		size = shortSize
 	}
-	a.resize(size)
+	a.limitPlaylists(size)
 }
 
-// resize changes how much playlists show. It deletes what they do not show any more; larger ones
+// limitPlaylists changes how much playlists show. It deletes what they do not show any more; larger ones
 // grow with the next segments.
-func (a *renditions) resize(size int32) {
-	if a.room.size.Swap(size) >= size {
+func (a *renditions) limitPlaylists(size int32) {
+	if a.limit.size.Swap(size) >= size {
 		return
 	}
 	for _, r := range a.all() {
@@ -240,7 +240,7 @@ func (a *renditions) resize(size int32) {
 // written. The caller holds the session's lock.
 func (a *renditions) issues(dropping bool) []string {
 	var issues []string
-	size := a.room.size.Load()
+	size := a.limit.size.Load()
 	switch {
 	case dropping:
 		issues = append(issues, "the disk of the server is full: what the encoder sends is dropped until there is room")
@@ -257,7 +257,7 @@ func (a *renditions) issues(dropping bool) []string {
 
 // length returns how much playlists show now. The caller holds mu.
 func (r *rendition) length() time.Duration {
-	switch r.room.size.Load() {
+	switch r.limit.size.Load() {
 	case shortSize:
 		return min(window, max(shortWindow, shortSegments*r.longest))
 	case cutSize:
@@ -282,7 +282,7 @@ func (r *rendition) shorten() error {
 // needed returns the number on disk of the first segment that players may request. One may be a
 // whole playlist behind; if the disk is nearly full, that player must skip some. The caller holds mu.
 func (r *rendition) needed() int64 {
-	if r.room.size.Load() != wholeSize {
+	if r.limit.size.Load() != wholeSize {
 		return r.first
 	}
 	return r.first - int64(len(r.segments))
@@ -296,9 +296,9 @@ func (r *rendition) trim(before int64) error {
 	return r.recorder.Trim(before)
 }
 
-// breakOff drops what can't be written, because the disk is full. The encoder stays: the next frame
+// stopWriting drops what can't be written, because the disk is full. The encoder stays: the next frame
 // that players can begin with is tried again. The caller holds the session's lock.
-func (s *session) breakOff(why error) {
+func (s *session) stopWriting(why error) {
 	if !s.conn.dropping {
 		s.log.Warn("what the encoder sends is dropped until there is room on the disk", "err", why)
 		s.conn.dropping, s.conn.written = true, s.renditions.parts()
@@ -307,13 +307,13 @@ func (s *session) breakOff(why error) {
 		return
 	}
 	for _, r := range s.renditions.source() {
-		// The parts that players have seen stay. If the segment can't end now, it does when there is room.
+		// The parts that players have seen stay. If the segment can't end now, it does when there is space.
 		_ = r.EndSegment()
-		r.begin(true)
+		r.setDiscontinuity(true)
 	}
 	s.audio.stopAAC()
 	s.conn.muxer = nil
-	s.ladder.timeline().pause()
+	s.ladder.sourceTimeline().pause()
 }
 
 // noteWritten notes that what the encoder sends is written again, if it is. The caller holds the

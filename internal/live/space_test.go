@@ -111,8 +111,8 @@ func TestSpaceSteps(t *testing.T) {
 		later time.Duration
 		want  step
 	}{
-		{1000, 0, roomy},
-		{100, 0, roomy},
+		{1000, 0, normal},
+		{100, 0, normal},
 		{99, 0, scarce},
 		{75, 0, scarce},
 		{74, 0, refusing},
@@ -128,11 +128,11 @@ func TestSpaceSteps(t *testing.T) {
 		{63, calmFor, refusing},
 		{200, 0, refusing},
 		{10, 0, full}, // several steps at once
-		{200, 0, roomy},
+		{200, 0, normal},
 		{99, 0, scarce},
 		{124, time.Hour, scarce},
 		{126, 0, scarce},
-		{126, calmFor, roomy},
+		{126, calmFor, normal},
 	} {
 		now = now.Add(tt.later)
 		if got := s.update(Space{Free: tt.free, Keep: 100}, now); got != tt.want {

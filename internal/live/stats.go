@@ -44,7 +44,7 @@ func (s *session) stats() Stats {
 	if s.conn.publisher != nil {
 		t.OnAir = 1
 	}
-	if s.conn.publisher != nil && s.health.unwell {
+	if s.conn.publisher != nil && s.health.hasIssues {
 		t.Unhealthy = 1
 	}
 	for _, r := range s.renditions.all() {

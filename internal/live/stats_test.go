@@ -44,7 +44,7 @@ func TestStats(t *testing.T) {
 	s.hub.beat(t.Context())
 	now.Sessions = 0
 	check("over", now)
-	s.hub.forget(time.Now().Add(2 * shownAfter))
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
 	check("forgotten", now)
 }
 

@@ -203,7 +203,7 @@ func (t *Tap) receive(f TapItem) {
 		t.video = append(t.video, f)
 		t.releaseVideo(f.DTS - maxAudioWait)
 	default:
-		t.add(f)
+		t.enqueue(f)
 	}
 }
 
@@ -229,7 +229,7 @@ func (t *Tap) announce(tracks []cmaf.Track) {
 	case AudioAAC:
 		tracks, t.transcoded = t.session.audio.withAAC(tracks)
 	}
-	t.add(TapItem{Tracks: tracks})
+	t.enqueue(TapItem{Tracks: tracks})
 }
 
 // addAudio takes audio that was transcoded. The caller holds the session's lock.
@@ -237,7 +237,7 @@ func (t *Tap) addAudio(f TapItem) {
 	switch {
 	case t.rung == nil:
 		t.releaseVideo(f.PTS)
-		t.add(f)
+		t.enqueue(f)
 	case len(t.audio) < maxHeldAudio:
 		t.audio = append(t.audio, f)
 	}
@@ -250,14 +250,14 @@ func (t *Tap) releaseVideo(until time.Duration) { t.video = t.addUntil(t.video, 
 func (t *Tap) addUntil(frames []TapItem, until time.Duration) []TapItem {
 	n := 0
 	for n < len(frames) && frames[n].DTS <= until {
-		t.add(frames[n])
+		t.enqueue(frames[n])
 		n++
 	}
 	return slices.Delete(frames, 0, n)
 }
 
-// add queues a frame for the reader.
-func (t *Tap) add(f TapItem) {
+// enqueue queues a frame for the reader.
+func (t *Tap) enqueue(f TapItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -281,7 +281,7 @@ func (t *Tap) add(f TapItem) {
 	notify(t.wake)
 }
 
-// notify wakes the goroutine that receives from a channel with room for one, now or later.
+// notify wakes the goroutine that receives from a channel with a buffer of one, now or later.
 func notify(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

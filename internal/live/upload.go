@@ -23,7 +23,7 @@ const (
 // uploadAll puts finished segments of recorded sessions into the storage. A session that ends does
 // not wait for it: its remaining files stay until they are uploaded with the asset.
 func (h *Hub) uploadAll(ctx context.Context) {
-	atOnce(h.uploadable(ctx), maxUploads, func(s *session) { s.uploads.add(ctx, &s.renditions) })
+	atOnce(h.uploadable(ctx), maxUploads, func(s *session) { s.uploads.uploadNew(ctx, &s.renditions) })
 }
 
 // uploadable returns the sessions that are recorded here, or were until another node took over.
@@ -54,8 +54,8 @@ type uploads struct {
 	failed bool
 }
 
-// add uploads the new segments of the source.
-func (u *uploads) add(ctx context.Context, of *renditions) {
+// uploadNew uploads the new segments of the source.
+func (u *uploads) uploadNew(ctx context.Context, of *renditions) {
 	of.mu.RLock()
 	tracks := of.source()
 	of.mu.RUnlock()

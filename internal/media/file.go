@@ -32,7 +32,7 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 		at += extent.Length
 	}
 	if at != layout.Size {
-		return nil, fmt.Errorf("the parts of a file have %d bytes together, the file should have %d", at, layout.Size)
+		return nil, fmt.Errorf("the extents of a file have %d bytes, its layout says %d", at, layout.Size)
 	}
 	return f, nil
 }

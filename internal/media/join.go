@@ -107,7 +107,7 @@ func PeriodFolder(prefix string, period int, name string) string {
 	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name)
 }
 
-// logPrefix returns the folder with the pieces of the journal or the index of a period.
+// logPrefix returns the folder with the ranges of the journal or the index of a period.
 func logPrefix(prefix string, period int, name, file string) string {
 	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, file)
 }
@@ -128,13 +128,13 @@ func (r *Recorder) soFar() (kept cmaf.TrackIndex, files []int64, err error) {
 	r.mu.Lock()
 	next, begun, inits := r.next, r.begun, r.inits
 	r.mu.Unlock()
-	all, forgotten, err := r.Index()
+	all, compacted, err := r.Index()
 	if err != nil {
 		return kept, nil, err
 	}
 	numbers := make([]int64, len(all.Segments))
 	for i := range numbers {
-		numbers[i] = forgotten.Number(i)
+		numbers[i] = compacted.Number(i)
 	}
 	// Segments that were finished since then could need an init segment that is newer too.
 	end := sort.Search(len(numbers), func(i int) bool { return numbers[i] >= next })

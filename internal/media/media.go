@@ -44,28 +44,28 @@ func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Ito
 
 func indexKey(prefix string) string { return prefix + "/index" }
 
-// Put stores segment n, whose bytes may be in pieces. Storing it again has no effect.
+// Put stores segment n, whose bytes may be in buffers. Storing it again has no effect.
 func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cmaf.Segment, data ...[]byte) error {
 	var size int64
-	for _, piece := range data {
-		size += int64(len(piece))
+	for _, buffer := range data {
+		size += int64(len(buffer))
 	}
 	if segment.Size() != size {
 		return fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, prefix, size, segment.Size())
 	}
-	return store.Put(ctx, SegmentKey(prefix, n), io.NewSectionReader(joined(data), 0, size), size, segmentOptions)
+	return store.Put(ctx, SegmentKey(prefix, n), io.NewSectionReader(bufferReader(data), 0, size), size, segmentOptions)
 }
 
-// joined reads pieces as one, without copying them into one.
-type joined [][]byte
+// bufferReader reads buffers as one, without copying them into one.
+type bufferReader [][]byte
 
-func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
-	for _, piece := range j {
-		if from >= int64(len(piece)) {
-			from -= int64(len(piece))
+func (j bufferReader) ReadAt(p []byte, from int64) (n int, err error) {
+	for _, buffer := range j {
+		if from >= int64(len(buffer)) {
+			from -= int64(len(buffer))
 			continue
 		}
-		n += copy(p[n:], piece[from:])
+		n += copy(p[n:], buffer[from:])
 		from = 0
 		if n == len(p) {
 			return n, nil
@@ -92,7 +92,7 @@ type indexHead struct {
 	cmaf.Track
 	Changes   []cmaf.Change `json:"changes,omitempty"`
 	Folders   []cmaf.Folder `json:"folders,omitempty"`
-	Forgotten Forgotten     `json:"forgotten,omitzero"` // of a recording
+	Compacted Compacted     `json:"forgotten,omitzero"` // of a recording
 }
 
 func writeIndex(head indexHead, segments []cmaf.Segment) ([]byte, error) {

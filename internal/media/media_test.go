@@ -154,11 +154,11 @@ func TestTrack(t *testing.T) {
 	})
 }
 
-// Pieces are read as if they were one, from any offset.
+// Buffers are read as if they were one, from any offset.
 func TestJoined(t *testing.T) {
-	pieces := [][]byte{nil, []byte("one "), {}, []byte("track in "), []byte("pieces"), nil}
-	whole := bytes.Join(pieces, nil)
-	if err := iotest.TestReader(io.NewSectionReader(joined(pieces), 0, int64(len(whole))), whole); err != nil {
+	buffers := [][]byte{nil, []byte("one "), {}, []byte("track in "), []byte("buffers"), nil}
+	whole := bytes.Join(buffers, nil)
+	if err := iotest.TestReader(io.NewSectionReader(bufferReader(buffers), 0, int64(len(whole))), whole); err != nil {
 		t.Error(err)
 	}
 }

@@ -39,10 +39,10 @@ func NewStoredPeriod(store blob.Store, prefix string, period int, name string) *
 // Load reads what was uploaded since the last call.
 func (p *StoredPeriod) Load(ctx context.Context) (err error) {
 	// The index first: the journal has the notes on its segments then.
-	if p.index, err = readPieces(ctx, p.store, logPrefix(p.prefix, p.period, p.name, indexName), p.index); err != nil {
+	if p.index, err = readRanges(ctx, p.store, logPrefix(p.prefix, p.period, p.name, indexName), p.index); err != nil {
 		return err
 	}
-	p.journal, err = readPieces(ctx, p.store, logPrefix(p.prefix, p.period, p.name, journalName), p.journal)
+	p.journal, err = readRanges(ctx, p.store, logPrefix(p.prefix, p.period, p.name, journalName), p.journal)
 	return err
 }
 
@@ -53,7 +53,7 @@ func (p *StoredPeriod) Tracks() []cmaf.Track { return readJournal(p.journal).tra
 // them needs.
 func (p *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
 	_, entries, _ := bytes.Cut(p.index, []byte("\n"))
-	// A piece may break off anywhere; only complete entries count.
+	// A range may break off anywhere; only complete entries count.
 	segments, _, _ = cmaf.ReadIndex(entries)
 	notes := readJournal(p.journal).segments
 	for n := range segments {
@@ -66,75 +66,75 @@ func (p *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
 	return segments, inits
 }
 
-// A growing file is put into a store in pieces that are named by their offset. The last piece is
-// replaced by a longer one until it is large. So there are few pieces, and few bytes are put twice.
+// A growing file is put into a store in ranges that are named by their offset. The last range is
+// replaced by a longer one until it is large. So there are few ranges, and few bytes are put twice.
 
-// largePiece is the size from which on a piece is not replaced any more.
-const largePiece = 16 << 10
+// largeRange is the size from which on a range is not replaced any more.
+const largeRange = 16 << 10
 
 // uploadedFile tells how much of a growing file is in a store.
 type uploadedFile struct {
-	piece int64 // offset of the last piece
-	size  int64 // bytes in the store
+	last int64 // offset of the last range
+	size int64 // bytes in the store
 }
 
-// putPiece puts the new bytes of a file, up to a size.
-func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name string, is *uploadedFile, size int64) error {
+// putRange puts the new bytes of a file, up to a size.
+func (r *Recorder) putRange(ctx context.Context, store blob.Store, prefix, name string, is *uploadedFile, size int64) error {
 	f, err := os.Open(filepath.Join(r.dir, name))
 	if err != nil {
 		return diskError(err, "open the "+name+" of a recording")
 	}
-	piece, err := io.ReadAll(io.NewSectionReader(f, is.piece, size-is.piece))
+	data, err := io.ReadAll(io.NewSectionReader(f, is.last, size-is.last))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return diskError(err, "read the "+name+" of a recording")
 	}
-	end := is.piece + int64(len(piece))
+	end := is.last + int64(len(data))
 	if end <= is.size {
 		return nil
 	}
-	if is.size == 0 { // an earlier process may have written other pieces
+	if is.size == 0 { // an earlier process may have written other ranges
 		if err := store.DeletePrefix(ctx, prefix); err != nil {
 			return err
 		}
 	}
-	if err := store.Put(ctx, pieceKey(prefix, is.piece), bytes.NewReader(piece), int64(len(piece)), indexOptions); err != nil {
+	if err := store.Put(ctx, rangeKey(prefix, is.last), bytes.NewReader(data), int64(len(data)), indexOptions); err != nil {
 		return err
 	}
 	is.size = end
-	if len(piece) >= largePiece {
-		is.piece = end
+	if len(data) >= largeRange {
+		is.last = end
 	}
 	return nil
 }
 
-func pieceKey(prefix string, from int64) string { return path.Join(prefix, fmt.Sprintf("%016d", from)) }
+func rangeKey(prefix string, from int64) string { return path.Join(prefix, fmt.Sprintf("%016d", from)) }
 
-// readPieces returns a growing file as far as it is in a store; file is the result of the last
+// readRanges returns a growing file as far as it is in a store; file is the result of the last
 // call.
-func readPieces(ctx context.Context, store blob.Store, prefix string, file []byte) ([]byte, error) {
-	pieces := map[int64][]byte{} // by their offset
+func readRanges(ctx context.Context, store blob.Store, prefix string, file []byte) ([]byte, error) {
+	ranges := map[int64][]byte{} // by their offset
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
 			return file, err
 		}
 		from, err := strconv.ParseInt(path.Base(info.Key), 10, 64)
 		if err == nil && info.Size <= maxIndex && from+info.Size > int64(len(file)) {
-			pieces[from] = make([]byte, info.Size)
+			ranges[from] = make([]byte, info.Size)
 		}
 	}
 	g, fetching := errgroup.WithContext(ctx)
 	g.SetLimit(restoresAtOnce)
-	for from, piece := range pieces {
-		g.Go(func() error { return readObject(fetching, store, pieceKey(prefix, from), piece) })
+	for from, data := range ranges {
+		g.Go(func() error { return readObject(fetching, store, rangeKey(prefix, from), data) })
 	}
 	if err := g.Wait(); err != nil {
 		return file, err
 	}
-	for _, from := range slices.Sorted(maps.Keys(pieces)) {
+	for _, from := range slices.Sorted(maps.Keys(ranges)) {
 		if from > int64(len(file)) {
-			break // pieces between are missing
+			break // ranges between are missing
 		}
-		file = append(slices.Clip(file[:from]), pieces[from]...)
+		file = append(slices.Clip(file[:from]), ranges[from]...)
 	}
 	return file, nil
 }

@@ -203,14 +203,14 @@ func TestStoredPeriodGrows(t *testing.T) {
 			}
 		}
 	}
-	pieces := 0
+	ranges := 0
 	for _, folder := range []string{logPrefix(prefix, 1, RecordedVideo, indexName), logPrefix(prefix, 1, RecordedVideo, journalName)} {
 		for _, err := range store.List(t.Context(), folder) {
 			must(t, err)
-			pieces++
+			ranges++
 		}
 	}
-	if pieces < 3 || pieces > 10 {
-		t.Errorf("the index of %d segments has %d pieces", segments, pieces)
+	if ranges < 3 || ranges > 10 {
+		t.Errorf("the index of %d segments has %d ranges", segments, ranges)
 	}
 }

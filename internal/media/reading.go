@@ -50,12 +50,12 @@ func (g *growing) open(n int, offset, length, size int64) (io.ReadCloser, error)
 	}{io.LimitReader(body, left), body}, nil
 }
 
-// lasting reports whether the file of segment n has just these bytes, and will not change. The file
+// immutable reports whether the file of segment n has just these bytes, and will not change. The file
 // of a segment that can be trimmed may be used again for another one.
-func (g *growing) lasting(n int, size int64) bool {
+func (g *growing) immutable(n int, size int64) bool {
 	r, number := g.recorder, g.numbers[n]
 	r.mu.Lock()
-	finished, kept := number < r.next, g.kept || number < r.spared
+	finished, kept := number < r.next, g.kept || number < r.protected
 	r.mu.Unlock()
 	info, err := os.Stat(r.path(number))
 	return finished && kept && err == nil && info.Size() == size

@@ -102,14 +102,14 @@ func TestReading(t *testing.T) {
 // After the recording of a stream has ended, its start and its end can be read.
 func TestReadingSpared(t *testing.T) {
 	_, want, r := threeSegments(t)
-	r.Spare()
+	r.Protect()
 	for range 5 {
 		want.write(t, r, 2, true)
 	}
 	must(t, r.Trim(6))
-	for _, forgets := range []bool{false, true} {
-		if forgets {
-			must(t, forget(r))
+	for _, compacts := range []bool{false, true} {
+		if compacts {
+			must(t, compact(r))
 		}
 		track, err := r.Reading(false)
 		must(t, err)

@@ -26,7 +26,7 @@ import (
 //	<dir>/init-<k>.mp4  the init segments from 0; a change of the coding makes the next one
 //	<dir>/journal       which init segment each segment needs, and its time and discontinuity (see note)
 //
-// The index and the journal do not have segments that were trimmed long ago (see Forgotten).
+// The index and the journal do not have segments that were trimmed long ago (see Compacted).
 //
 // [KeepRecording] makes a sealed track in a blob.Store from it. [Recorder.Reading] is the track so far.
 //
@@ -43,23 +43,23 @@ type Recorder struct {
 	files     sync.Mutex // held while the index or the journal is written
 	index     int64      // bytes
 	journal   int64      // bytes
-	forgotten Forgotten
+	compacted Compacted
 
 	syncing sync.Mutex // held by the Sync that runs
 
 	trimming sync.Mutex // held by the Trim that runs
 	removed  int64      // the files of segments before it are removed
 
-	mu     sync.Mutex
-	inits  []initSegment
-	first  int64        // the first segment that is not trimmed
-	spared int64        // segments before it are never trimmed
-	next   int64        // number of the open segment, or of the next one
-	open   bool         // segment next is open
-	ends   []int64      // offsets of the ends of the open segment's parts
-	begun  cmaf.Segment // the open segment so far
-	recent [][]int64    // the same of the newest finished segments
-	undone undone       // work for Sync
+	mu        sync.Mutex
+	inits     []initSegment
+	first     int64        // the first segment that is not trimmed
+	protected int64        // segments before it are never trimmed
+	next      int64        // number of the open segment, or of the next one
+	open      bool         // segment next is open
+	ends      []int64      // offsets of the ends of the open segment's parts
+	begun     cmaf.Segment // the open segment so far
+	recent    [][]int64    // the same of the newest finished segments
+	unsynced  unsynced     // work for Sync
 
 	reading map[int64]int // number of readers of a segment
 	spare   bool          // there is a file for the next segment (see recycle)
@@ -70,8 +70,8 @@ type initSegment struct {
 	first int64
 }
 
-// undone lists what a power failure could lose.
-type undone struct {
+// unsynced lists what a power failure could lose.
+type unsynced struct {
 	folders []string // new ones, and their parents
 	inits   []string // names of new init segments
 	notes   bool     // the journal has new notes on init segments
@@ -111,7 +111,7 @@ func create(dir string, track cmaf.Track) (*Recorder, error) {
 	if err != nil {
 		return nil, diskError(err, "make the folder of a recording")
 	}
-	r := &Recorder{dir: dir, undone: undone{folders: folders}}
+	r := &Recorder{dir: dir, unsynced: unsynced{folders: folders}}
 	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
 		return nil, diskError(err, "make the folder of a recording")
 	}
@@ -172,8 +172,8 @@ func (r *Recorder) Change(track cmaf.Track) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inits = append(r.inits, initSegment{track, r.next})
-	r.undone.inits = append(r.undone.inits, initName(k))
-	r.undone.notes = true
+	r.unsynced.inits = append(r.unsynced.inits, initName(k))
+	r.unsynced.notes = true
 	return nil
 }
 
@@ -251,20 +251,20 @@ func (r *Recorder) Abandon() error {
 	return err
 }
 
-// Append writes the next part of the open segment, which is in pieces. After an error the segment
+// Append writes the next part of the open segment, which is in buffers. After an error the segment
 // is unchanged, and the same part can be appended again.
 func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	if err := r.writable(true); err != nil {
 		return err
 	}
 	var length int64
-	for _, piece := range data {
-		length += int64(len(piece))
+	for _, buffer := range data {
+		length += int64(len(buffer))
 	}
 	if size := part.Size(); size != length || size == 0 {
 		return fmt.Errorf("a part of segment %d has %d bytes, its samples have %d with its head", r.next, length, size)
 	}
-	if err := r.mend(); err != nil {
+	if err := r.truncateTorn(); err != nil {
 		return err
 	}
 	size := lastOf(r.ends)
@@ -287,7 +287,7 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 	if len(r.ends) == 0 || !slices.Equal(partEnds(segment), r.ends) {
 		return fmt.Errorf("segment %d can't end with %d parts of %d bytes, there are %d of %d", r.next, len(segment.Parts), segment.Size(), len(r.ends), lastOf(r.ends))
 	}
-	if err := r.mend(); err != nil {
+	if err := r.truncateTorn(); err != nil {
 		return err
 	}
 	entry := cmaf.AppendEntry(nil, segment)
@@ -325,8 +325,8 @@ func (r *Recorder) writable(open bool) error {
 	return nil
 }
 
-// mend removes the bytes of a failed write.
-func (r *Recorder) mend() error {
+// truncateTorn removes the bytes of a failed write.
+func (r *Recorder) truncateTorn() error {
 	if !r.torn {
 		return nil
 	}
@@ -375,7 +375,7 @@ func (r *Recorder) Sync() error {
 	err := r.Tidy()
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
-	return errors.Join(err, r.syncUndone())
+	return errors.Join(err, r.syncPending())
 }
 
 // Tidy only removes old trimmed segments from the index. New segments may not survive a power
@@ -383,7 +383,7 @@ func (r *Recorder) Sync() error {
 func (r *Recorder) Tidy() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
-	if err := r.forget(forgetAfter); err != nil {
+	if err := r.compact(compactAfter); err != nil {
 		if err := diskError(err, "shorten the index of a recording"); weir.KindOf(err) != weir.Full {
 			return err
 		}
@@ -391,10 +391,10 @@ func (r *Recorder) Tidy() error {
 	return nil
 }
 
-func (r *Recorder) syncUndone() error {
+func (r *Recorder) syncPending() error {
 	r.mu.Lock()
-	todo, next := r.undone, r.next
-	r.undone = undone{from: next}
+	todo, next := r.unsynced, r.next
+	r.unsynced = unsynced{from: next}
 	r.mu.Unlock()
 	if len(todo.inits) == 0 && todo.from == next {
 		return nil
@@ -402,10 +402,10 @@ func (r *Recorder) syncUndone() error {
 	if err := r.sync(todo, next); err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.undone.folders = append(todo.folders, r.undone.folders...)
-		r.undone.inits = append(todo.inits, r.undone.inits...)
-		r.undone.notes = r.undone.notes || todo.notes
-		r.undone.from = todo.from
+		r.unsynced.folders = append(todo.folders, r.unsynced.folders...)
+		r.unsynced.inits = append(todo.inits, r.unsynced.inits...)
+		r.unsynced.notes = r.unsynced.notes || todo.notes
+		r.unsynced.from = todo.from
 		return diskError(err, "sync a recording")
 	}
 	return nil
@@ -413,7 +413,7 @@ func (r *Recorder) syncUndone() error {
 
 // sync syncs todo and the segments before next. The index comes last, because it refers to the
 // rest. The notes of segments need no sync: the index has the same information.
-func (r *Recorder) sync(todo undone, next int64) error {
+func (r *Recorder) sync(todo unsynced, next int64) error {
 	for n := todo.from; n < next; n++ {
 		if r.Trimmed(n) {
 			continue
@@ -454,7 +454,7 @@ func (r *Recorder) Trim(before int64) error {
 	r.mu.Lock()
 	r.first = max(r.first, min(before, r.next-1))
 	first := r.first
-	r.removed = max(r.removed, r.spared)
+	r.removed = max(r.removed, r.protected)
 	r.mu.Unlock()
 	// Oldest first: for recovery, the first file is the first segment.
 	for ; r.removed < first; r.removed++ {
@@ -468,29 +468,29 @@ func (r *Recorder) Trim(before int64) error {
 	return nil
 }
 
-// Spare protects all finished segments and the open one from Trim. If a segment is trimmed already,
+// Protect protects all finished segments and the open one from Trim. If a segment is trimmed already,
 // only those before it stay protected.
-func (r *Recorder) Spare() {
+func (r *Recorder) Protect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.first > 0 {
 		return
 	}
-	r.spared = r.next
+	r.protected = r.next
 	if r.open {
-		r.spared++
+		r.protected++
 	}
 }
 
-// Spared returns the number of the first segment that Spare does not protect; 0 = it protects none.
-func (r *Recorder) Spared() int64 {
+// Protected returns the number of the first segment that is not protected; 0 = none is.
+func (r *Recorder) Protected() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.spared
+	return r.protected
 }
 
-// Cut reports whether segments were trimmed.
-func (r *Recorder) Cut() bool {
+// HasTrimmed reports whether segments were trimmed.
+func (r *Recorder) HasTrimmed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.first > 0
@@ -503,7 +503,7 @@ func (r *Recorder) Trimmed(n int64) bool {
 	return r.trimmed(n)
 }
 
-func (r *Recorder) trimmed(n int64) bool { return n < r.first && n >= r.spared }
+func (r *Recorder) trimmed(n int64) bool { return n < r.first && n >= r.protected }
 
 // Close ends writing and syncs. An open segment stays open; recovery will finish it. Reading still
 // works.
@@ -564,30 +564,30 @@ func (r *Recorder) InitOf(n int64) int {
 	return k
 }
 
-// Index reads the index: all finished segments without the forgotten ones. Its track is that of
+// Index reads the index: all finished segments without the compacted ones. Its track is that of
 // init 0; times of segments with another init are in the ticks of that one.
-func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
+func (r *Recorder) Index() (cmaf.TrackIndex, Compacted, error) {
 	// The lock keeps the index from being replaced: the size must be that of this file.
 	r.files.Lock()
-	size, forgotten := r.index, r.forgotten
+	size, compacted := r.index, r.compacted
 	f, err := os.Open(filepath.Join(r.dir, indexName))
 	r.files.Unlock()
 	if err != nil {
-		return cmaf.TrackIndex{}, forgotten, diskError(err, "read the index of a recording")
+		return cmaf.TrackIndex{}, compacted, diskError(err, "read the index of a recording")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, min(size, maxIndex)))
 	if err == nil && int64(len(data)) < size {
 		err = io.ErrUnexpectedEOF
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return cmaf.TrackIndex{}, forgotten, diskError(err, "read the index of a recording")
+		return cmaf.TrackIndex{}, compacted, diskError(err, "read the index of a recording")
 	}
 	index, err := parseIndex(data)
 	if err != nil {
-		return cmaf.TrackIndex{}, forgotten, fmt.Errorf("index of a recording: %w", err)
+		return cmaf.TrackIndex{}, compacted, fmt.Errorf("index of a recording: %w", err)
 	}
 	index.Track, err = r.Track(0)
-	return index, forgotten, err
+	return index, compacted, err
 }
 
 // Open opens segment n; of the open segment it returns the current parts. The kernel can send the

@@ -151,13 +151,13 @@ func readAll(t testing.TB, body io.ReadSeekCloser, size int64, err error) []byte
 // check compares a recorder without an open segment, and its folder, with the expected content.
 func (want recorded) check(t testing.TB, r *Recorder, what string) {
 	t.Helper()
-	index, forgotten, err := r.Index()
+	index, compacted, err := r.Index()
 	must(t, err)
 	wanted := cmaf.TrackIndex{Track: want.tracks[0]}
 	files := map[string][]byte{}
-	sum := Forgotten{First: forgotten.First, End: forgotten.End}
+	sum := Compacted{First: compacted.First, End: compacted.End}
 	for n, s := range want.segments {
-		if forgotten.has(int64(n)) {
+		if compacted.has(int64(n)) {
 			sum.add(s.Segment, want.tracks[s.init])
 			continue
 		}
@@ -169,8 +169,8 @@ func (want recorded) check(t testing.TB, r *Recorder, what string) {
 			t.Errorf("segment %d needs init %d, want %d", n, got, s.init)
 		}
 	}
-	if sum != forgotten || forgotten.End > int64(want.first) {
-		t.Errorf("forgotten are %+v, want %+v, and none from %d on", forgotten, sum, want.first)
+	if sum != compacted || compacted.End > int64(want.first) {
+		t.Errorf("compacted are %+v, want %+v, and none from %d on", compacted, sum, want.first)
 	}
 	if !reflect.DeepEqual(wanted, index) { // cmp is slow, and this is called often
 		t.Errorf("index differs (-want +got):\n%s", cmp.Diff(wanted, index))
@@ -360,20 +360,20 @@ func TestSyncIsTriedAgain(t *testing.T) {
 		}
 	}
 	want.write(t, r, 2, true)
-	if len(r.undone.inits) != 1 || r.undone.from != 0 || !r.undone.notes {
-		t.Errorf("after syncs that failed %+v is to be synced", r.undone)
+	if len(r.unsynced.inits) != 1 || r.unsynced.from != 0 || !r.unsynced.notes {
+		t.Errorf("after syncs that failed %+v is to be synced", r.unsynced)
 	}
 	must(t, os.Rename(path+".away", path))
 	must(t, r.Sync())
-	if diff := cmp.Diff(undone{from: 2}, r.undone, cmp.AllowUnexported(undone{})); diff != "" {
+	if diff := cmp.Diff(unsynced{from: 2}, r.unsynced, cmp.AllowUnexported(unsynced{})); diff != "" {
 		t.Errorf("what is to be synced after a sync (-want +got):\n%s", diff)
 	}
 	want.write(t, r, 2, true)
-	if r.undone.from != 2 || r.undone.notes {
-		t.Errorf("after one more segment %+v is to be synced", r.undone)
+	if r.unsynced.from != 2 || r.unsynced.notes {
+		t.Errorf("after one more segment %+v is to be synced", r.unsynced)
 	}
 	must(t, r.Close())
-	if r.undone.from != 3 {
+	if r.unsynced.from != 3 {
 		t.Error("closing does not sync")
 	}
 }
@@ -417,7 +417,7 @@ func TestRecorderIsReadWhileItGrows(t *testing.T) {
 		if r.InitOf(n) != 0 || r.Inits() != 1 {
 			t.Error("the only init is not used")
 		}
-		if err := errors.Join(r.Sync(), r.Trim(n-8), forget(r)); err != nil {
+		if err := errors.Join(r.Sync(), r.Trim(n-8), compact(r)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -528,10 +528,10 @@ func TestKernelSendsParts(t *testing.T) {
 		if ranged != "" {
 			q.Header.Set("Range", ranged)
 		}
-		answer, err := server.Client().Do(q)
+		response, err := server.Client().Do(q)
 		must(t, err)
-		defer answer.Body.Close()
-		data, err := io.ReadAll(answer.Body)
+		defer response.Body.Close()
+		data, err := io.ReadAll(response.Body)
 		must(t, err)
 		// net/http reads the first 512 bytes itself, with the header.
 		if read.Load() > 512 {

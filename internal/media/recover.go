@@ -23,9 +23,9 @@ import (
 // note is a line of the journal: the CRC-32C of its JSON in hexadecimal, a space, the JSON. There is one
 // for each init segment, written before it is needed, and one for each segment, written before its first
 // byte. Of two notes on one segment the later counts: the first attempt to begin it failed. The first
-// line may be on forgotten segments.
+// line may be on compacted segments.
 type note struct {
-	Forgotten *Forgotten `json:"forgotten,omitempty"`
+	Compacted *Compacted `json:"forgotten,omitempty"`
 
 	Init  int         `json:"init"`
 	Track *cmaf.Track `json:"track,omitempty"` // set = the note is on the init segment
@@ -47,7 +47,7 @@ func appendNote(dst []byte, n note) ([]byte, error) {
 func noteSum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
 type journal struct {
-	forgotten Forgotten
+	compacted Compacted
 	tracks    []cmaf.Track // of the init segments
 	segments  map[int64]note
 }
@@ -62,8 +62,8 @@ func readJournal(data []byte) journal {
 			return j
 		}
 		switch {
-		case n.Forgotten != nil && n.Forgotten.possible():
-			j.forgotten = *n.Forgotten
+		case n.Compacted != nil && n.Compacted.possible():
+			j.compacted = *n.Compacted
 		case n.Track != nil && n.Init == len(j.tracks):
 			j.tracks = append(j.tracks, *n.Track)
 		case n.Track == nil && n.Init >= 0 && n.Init < len(j.tracks):
@@ -101,16 +101,16 @@ func Recover(dir string) (*Recorder, error) {
 	if err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
-	if int64(len(segments)) < found.forgotten.First {
+	if int64(len(segments)) < found.compacted.First {
 		// Segments before it are lost, and so are those after it.
-		found.forgotten, found.first = Forgotten{}, 0
+		found.compacted, found.first = Compacted{}, 0
 	}
-	next := found.forgotten.Number(len(segments))
-	first, spared := min(found.first, next), found.forgotten.First
+	next := found.compacted.Number(len(segments))
+	first, protected := min(found.first, next), found.compacted.First
 	if found.hole.end > 0 {
-		first, spared = found.hole.end, found.hole.first
+		first, protected = found.hole.end, found.hole.first
 	}
-	r := &Recorder{dir: dir, forgotten: found.forgotten, first: first, spared: spared, removed: first, next: next, inits: found.firsts(inits)}
+	r := &Recorder{dir: dir, compacted: found.compacted, first: first, protected: protected, removed: first, next: next, inits: found.firsts(inits)}
 	if err := r.restore(found, segments, inits); err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
@@ -119,10 +119,10 @@ func Recover(dir string) (*Recorder, error) {
 		r.recent = append(r.recent, partEnds(segment))
 	}
 	for k := range r.inits {
-		r.undone.inits = append(r.undone.inits, initName(k))
+		r.unsynced.inits = append(r.unsynced.inits, initName(k))
 	}
-	r.undone.from = r.forgotten.Number(len(segments) - len(newest))
-	r.undone.notes = true
+	r.unsynced.from = r.compacted.Number(len(segments) - len(newest))
+	r.unsynced.notes = true
 	return r, nil
 }
 
@@ -134,13 +134,13 @@ type recording struct {
 	journal  journal
 	segments []cmaf.Segment // of the index
 	inits    int            // number of init segments
-	first    int64          // the first segment with a file, after the forgotten ones; those before it were trimmed
+	first    int64          // the first segment with a file, after the compacted ones; those before it were trimmed
 	hole     hole           // trimmed segments after it
 
-	forgotten Forgotten
+	compacted Compacted
 }
 
-// hole are trimmed segments after spared ones.
+// hole are trimmed segments after protected ones.
 type hole struct{ first, end int64 }
 
 // findHole looks for a hole, given the numbers of the segments with files. Files that are not in the
@@ -173,11 +173,11 @@ func findRecording(dir string) (recording, error) {
 		if _, ok := numbered(entry.Name(), "init-", ".mp4"); ok {
 			r.inits++
 		}
-		if n, ok := numbered(entry.Name(), "", ".m4s"); ok && n >= r.forgotten.End {
+		if n, ok := numbered(entry.Name(), "", ".m4s"); ok && n >= r.compacted.End {
 			r.first, numbers = min(r.first, n), append(numbers, n)
 		}
 	}
-	if r.forgotten.End == 0 {
+	if r.compacted.End == 0 {
 		r.findHole(numbers)
 	}
 	return r, nil
@@ -187,7 +187,7 @@ func findRecording(dir string) (recording, error) {
 // information.
 func (r *recording) readLogs() {
 	r.journal = readJournal(r.notes)
-	r.forgotten = r.journal.forgotten
+	r.compacted = r.journal.compacted
 	line, entries, found := bytes.Cut(r.index, []byte("\n"))
 	var head indexHead
 	if !found || json.Unmarshal(line, &head) != nil {
@@ -197,12 +197,12 @@ func (r *recording) readLogs() {
 		r.journal.tracks = []cmaf.Track{head.Track}
 	}
 	// The index is replaced first, but after a power failure either may be the older one.
-	if head.Forgotten.End > r.forgotten.End && head.Forgotten.possible() {
-		r.forgotten = head.Forgotten
+	if head.Compacted.End > r.compacted.End && head.Compacted.possible() {
+		r.compacted = head.Compacted
 	}
 	all, _, _ := cmaf.ReadIndex(entries)
 	for i, segment := range all {
-		if !r.forgotten.has(head.Forgotten.Number(i)) {
+		if !r.compacted.has(head.Compacted.Number(i)) {
 			r.segments = append(r.segments, segment)
 		}
 	}
@@ -213,7 +213,7 @@ func (r *recording) readLogs() {
 // parts, but keeps its number.
 func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 	for i := 0; ; i++ {
-		n := r.forgotten.Number(i)
+		n := r.compacted.Number(i)
 		note, noted := r.journal.segments[n]
 		if !noted {
 			note.Init = len(r.journal.tracks) - 1
@@ -223,7 +223,7 @@ func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 		if indexed {
 			segment = r.segments[i]
 		}
-		trimmed := n >= r.forgotten.End && n < r.first && (indexed || noted && r.first < math.MaxInt64)
+		trimmed := n >= r.compacted.End && n < r.first && (indexed || noted && r.first < math.MaxInt64)
 		if trimmed || n >= r.hole.first && n < r.hole.end {
 			segments, inits = append(segments, segment), append(inits, note.Init)
 			continue
@@ -279,7 +279,7 @@ func (r recording) firsts(inits []int) []initSegment {
 		if first < 0 {
 			first = len(inits)
 		}
-		all[k] = initSegment{track, r.forgotten.Number(first)}
+		all[k] = initSegment{track, r.compacted.Number(first)}
 	}
 	return all
 }
@@ -287,11 +287,11 @@ func (r recording) firsts(inits []int) []initSegment {
 // restore writes the files of a folder as if each segment had been finished. It can be interrupted and
 // repeated.
 func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int) error {
-	index, err := writeIndex(indexHead{Track: r.inits[0].track, Forgotten: r.forgotten}, segments)
+	index, err := writeIndex(indexHead{Track: r.inits[0].track, Compacted: r.compacted}, segments)
 	if err != nil {
 		return err
 	}
-	notes, err := notesOf(r.forgotten, r.inits, segments, inits)
+	notes, err := notesOf(r.compacted, r.inits, segments, inits)
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (r *Recorder) removeBeyond() error {
 		name := entry.Name()
 		n, isSegment := numbered(name, "", ".m4s")
 		k, isInit := numbered(name, "init-", ".mp4")
-		if isSegment && (n >= r.next || r.forgotten.has(n)) || isInit && k >= int64(len(r.inits)) || strings.HasSuffix(name, tempSuffix) {
+		if isSegment && (n >= r.next || r.compacted.has(n)) || isInit && k >= int64(len(r.inits)) || strings.HasSuffix(name, tempSuffix) {
 			if err := remove(r.dir, name); err != nil {
 				return err
 			}
@@ -330,7 +330,7 @@ func (r *Recorder) removeBeyond() error {
 }
 
 // notesOf returns the shortest journal of a recording; needs has the init segment of each segment.
-func notesOf(f Forgotten, inits []initSegment, segments []cmaf.Segment, needs []int) (data []byte, err error) {
+func notesOf(f Compacted, inits []initSegment, segments []cmaf.Segment, needs []int) (data []byte, err error) {
 	if data, err = f.note(); err != nil {
 		return nil, err
 	}

@@ -322,8 +322,8 @@ func (p *player) step() {
 		must(p.t, p.r.Trim(int64(before)))
 		p.want.first = max(p.want.first, min(before, len(p.want.segments)-1))
 	case do == 20:
-		p.log = append(p.log, "forget")
-		must(p.t, forget(p.r))
+		p.log = append(p.log, "compact")
+		must(p.t, compact(p.r))
 	case p.open == nil && do == 3:
 		p.change(recordedTrack(p.IntN(3)))
 	case p.open == nil:

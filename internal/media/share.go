@@ -16,7 +16,7 @@ func (t *Track) Share(ctx context.Context, n int, to blob.Store, key string) err
 	case t.zero: // its bytes are not stored
 	case t.growing == nil && t.store == to:
 		return to.Copy(ctx, t.SegmentKey(n), key)
-	case t.growing != nil && t.growing.lasting(n, t.index.Segments[n].Size()):
+	case t.growing != nil && t.growing.immutable(n, t.index.Segments[n].Size()):
 		if err := t.growing.recorder.Sync(); err != nil {
 			return err
 		}

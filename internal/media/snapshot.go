@@ -27,14 +27,14 @@ type Snapshot struct {
 // means that there is none.
 func TakeSnapshot(dir string) (Snapshot, error) {
 	s := Snapshot{dir: dir}
-	err := s.take()
+	err := s.read()
 	if err != nil {
 		return s, openError(err, "copy a recording")
 	}
 	return s, nil
 }
 
-func (s *Snapshot) take() (err error) {
+func (s *Snapshot) read() (err error) {
 	if s.index, err = readFile(filepath.Join(s.dir, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

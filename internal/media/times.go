@@ -11,7 +11,7 @@ import (
 // Callers name times in milliseconds: of the wall clock since 1970, or from the start of a
 // presentation. These are the conversions from and to the timeline of its tracks.
 
-// Spans are the parts of a track without a discontinuity, by the wall clock.
+// Spans are the time ranges of a track without a discontinuity, by the wall clock.
 type Spans []weir.ClipRange
 
 // Add adds the next segment of the track.

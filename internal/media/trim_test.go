@@ -127,27 +127,27 @@ func TestTrim(t *testing.T) {
 func TestSpareOpenSegment(t *testing.T) {
 	dir, want, r := threeSegments(t)
 	want.write(t, r, 1, false)
-	r.Spare()
-	if n := r.Spared(); n != 4 {
-		t.Errorf("the segments before %d are spared, want 4", n)
+	r.Protect()
+	if n := r.Protected(); n != 4 {
+		t.Errorf("the segments before %d are protected, want 4", n)
 	}
 	must(t, r.Finish(want.segments[3].Segment))
 	for range 4 {
 		want.write(t, r, 2, true)
 	}
-	if r.Cut() {
+	if r.HasTrimmed() {
 		t.Error("nothing was trimmed")
 	}
 	must(t, r.Trim(6))
 	kill(r)
 	r, err := Recover(dir)
 	must(t, err)
-	if n := r.Spared(); n != 4 || !r.Cut() {
-		t.Errorf("after a crash the segments before %d are spared, want 4", n)
+	if n := r.Protected(); n != 4 || !r.HasTrimmed() {
+		t.Errorf("after a crash the segments before %d are protected, want 4", n)
 	}
-	r.Spare() // is too late for others
-	if n := r.Spared(); n != 4 {
-		t.Errorf("the segments before %d are spared, want 4", n)
+	r.Protect() // is too late for others
+	if n := r.Protected(); n != 4 {
+		t.Errorf("the segments before %d are protected, want 4", n)
 	}
 	for n := range int64(8) {
 		body, size, err := r.Open(n)

@@ -16,7 +16,7 @@ import (
 )
 
 // A recording is uploaded to shared storage while it is made, so that it is not lost with the machine:
-// the journal, in pieces, the finished segments, then the index, in pieces. Restore writes the files of a
+// the journal, in ranges, the finished segments, then the index, in ranges. Restore writes the files of a
 // recording again from the segments and the journal; a node that continues the broadcast reads the
 // earlier periods from the index (period.go).
 
@@ -51,7 +51,7 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 	}
 	// The journal comes first: whatever segments are in the store when the machine is lost, or arrive
 	// there later, can be used.
-	if err := r.putPiece(ctx, store, logPrefix(prefix, period, name, journalName), journalName, &is.journal, maxIndex); err != nil {
+	if err := r.putRange(ctx, store, logPrefix(prefix, period, name, journalName), journalName, &is.journal, maxIndex); err != nil {
 		return err
 	}
 	for is.segment < next {
@@ -60,7 +60,7 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 		}
 		is.segment++
 	}
-	return r.putPiece(ctx, store, logPrefix(prefix, period, name, indexName), indexName, &is.index, size)
+	return r.putRange(ctx, store, logPrefix(prefix, period, name, indexName), indexName, &is.index, size)
 }
 
 // firstMissing returns the first of count segments that is not in a store, where they were put in their
@@ -99,7 +99,7 @@ func Restore(ctx context.Context, store blob.Store, prefix string, period int, d
 }
 
 func restoreTrack(ctx context.Context, store blob.Store, prefix string, period int, name, dir string) (segments int64, err error) {
-	journal, err := readPieces(ctx, store, logPrefix(prefix, period, name, journalName), nil)
+	journal, err := readRanges(ctx, store, logPrefix(prefix, period, name, journalName), nil)
 	if err == nil && len(journal) == 0 {
 		err = weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
 	}

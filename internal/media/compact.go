@@ -10,14 +10,14 @@ import (
 	"weir/internal/cmaf"
 )
 
-// forgetAfter is how many trimmed segments an index has before it is written again without them.
-const forgetAfter = 256
+// compactAfter is how many trimmed segments an index has before it is written again without them.
+const compactAfter = 256
 
-// Forgotten describes trimmed segments that are no longer in the index and the journal: those from First
+// Compacted describes trimmed segments that are no longer in the index and the journal: those from First
 // up to but without End. A stream that is not recorded may be live for months, and its files must not
 // grow all the time. The zero value has no segments.
-type Forgotten struct {
-	First int64 `json:"first"` // segments before it are spared
+type Compacted struct {
+	First int64 `json:"first"` // segments before it are protected
 	End   int64 `json:"end"`
 
 	// The sums of the segments, and the longest duration.
@@ -28,7 +28,7 @@ type Forgotten struct {
 }
 
 // Number returns the segment of entry i of the index.
-func (f Forgotten) Number(i int) int64 {
+func (f Compacted) Number(i int) int64 {
 	if n := int64(i); n < f.First {
 		return n
 	}
@@ -36,19 +36,19 @@ func (f Forgotten) Number(i int) int64 {
 }
 
 // possible reports whether the values are valid: a file may be damaged.
-func (f Forgotten) possible() bool { return f.First >= 0 && f.First < f.End }
+func (f Compacted) possible() bool { return f.First >= 0 && f.First < f.End }
 
-func (f Forgotten) has(n int64) bool { return n >= f.First && n < f.End }
+func (f Compacted) has(n int64) bool { return n >= f.First && n < f.End }
 
 // note returns their line in the journal, nothing if there are none.
-func (f Forgotten) note() ([]byte, error) {
+func (f Compacted) note() ([]byte, error) {
 	if f.End == 0 {
 		return nil, nil
 	}
-	return appendNote(nil, note{Forgotten: &f})
+	return appendNote(nil, note{Compacted: &f})
 }
 
-func (f *Forgotten) add(s cmaf.Segment, track cmaf.Track) {
+func (f *Compacted) add(s cmaf.Segment, track cmaf.Track) {
 	length := track.Time(s.Duration())
 	f.Parts += uint32(len(s.Parts))
 	f.Total, f.Max = f.Total+length, max(f.Max, length)
@@ -57,23 +57,23 @@ func (f *Forgotten) add(s cmaf.Segment, track cmaf.Track) {
 	}
 }
 
-// forget removes trimmed segments from the index and the journal, if there are at least that many. The
+// compact removes trimmed segments from the index and the journal, if there are at least that many. The
 // caller holds syncing.
-func (r *Recorder) forget(atLeast int64) error {
+func (r *Recorder) compact(atLeast int64) error {
 	r.files.Lock()
-	known := r.forgotten.End
+	known := r.compacted.End
 	r.files.Unlock()
 	r.mu.Lock()
-	first, spared := r.first, r.spared
+	first, protected := r.first, r.protected
 	r.mu.Unlock()
-	if first-max(known, spared) < atLeast {
+	if first-max(known, protected) < atLeast {
 		return nil
 	}
-	return r.shorten(first, spared, nil)
+	return r.shorten(first, protected, nil)
 }
 
 // Skip continues with segment number to, and removes those before it. Players count that many
-// discontinuities before it. No segment may be open, and none may be spared.
+// discontinuities before it. No segment may be open, and none may be protected.
 func (r *Recorder) Skip(to, discontinuities int64) error {
 	if err := r.writable(false); err != nil {
 		return err
@@ -83,10 +83,10 @@ func (r *Recorder) Skip(to, discontinuities int64) error {
 	r.trimming.Lock()
 	defer r.trimming.Unlock()
 	r.mu.Lock()
-	next, spared := r.next, r.spared
+	next, protected := r.next, r.protected
 	r.mu.Unlock()
-	if to < next || spared > 0 {
-		return fmt.Errorf("segment %d can't be the next one after %d, with %d spared", to, next-1, spared)
+	if to < next || protected > 0 {
+		return fmt.Errorf("segment %d can't be the next one after %d, with %d protected", to, next-1, protected)
 	}
 	if err := r.shorten(to, 0, &discontinuities); err != nil {
 		return diskError(err, "skip segments of a recording")
@@ -103,23 +103,23 @@ func (r *Recorder) Skip(to, discontinuities int64) error {
 	return nil
 }
 
-// shorten writes the index and the journal again, without the segments from spared up to end; if
+// shorten writes the index and the journal again, without the segments from protected up to end; if
 // discontinuities is not nil, it replaces their number. It waits for the disk, but does not block
 // writers: if they write meanwhile, the files stay as they are until the next call. The caller holds
 // syncing.
-func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
+func (r *Recorder) shorten(end, protected int64, discontinuities *int64) error {
 	r.files.Lock()
 	indexed, noted := r.index, r.journal
 	r.files.Unlock()
-	index, forgotten, err := r.Index()
+	index, compacted, err := r.Index()
 	if err != nil {
 		return err
 	}
 	var left []cmaf.Segment
-	sum := forgotten
+	sum := compacted
 	for i, s := range index.Segments {
-		n := forgotten.Number(i)
-		if n < spared || n >= end {
+		n := compacted.Number(i)
+		if n < protected || n >= end {
 			left = append(left, s)
 			continue
 		}
@@ -129,11 +129,11 @@ func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
 		}
 		sum.add(s, track)
 	}
-	sum.First, sum.End = spared, end
+	sum.First, sum.End = protected, end
 	if discontinuities != nil {
 		sum.Discontinuities = *discontinuities
 	}
-	entries, err := writeIndex(indexHead{Track: index.Track, Forgotten: sum}, left)
+	entries, err := writeIndex(indexHead{Track: index.Track, Compacted: sum}, left)
 	if err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
 	return r.replace(indexed, noted, sum, entries, notes)
 }
 
-// notesWithout returns the first size bytes of the journal without forgotten segments.
-func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
+// notesWithout returns the first size bytes of the journal without compacted segments.
+func (r *Recorder) notesWithout(f Compacted, size int64) ([]byte, error) {
 	all, err := readFile(filepath.Join(r.dir, journalName))
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
 		if !ok {
 			return nil, fmt.Errorf("the journal of a recording is damaged")
 		}
-		if n.Forgotten == nil && (n.Track != nil || !f.has(n.Segment)) {
+		if n.Compacted == nil && (n.Track != nil || !f.has(n.Segment)) {
 			notes = append(notes, line...)
 		}
 	}
@@ -167,7 +167,7 @@ func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
 }
 
 // replace replaces the index and the journal, unless they have grown.
-func (r *Recorder) replace(indexed, noted int64, f Forgotten, index, notes []byte) error {
+func (r *Recorder) replace(indexed, noted int64, f Compacted, index, notes []byte) error {
 	if err := errors.Join(writeTemp(r.dir, indexName, index), writeTemp(r.dir, journalName, notes)); err != nil {
 		return errors.Join(err, remove(r.dir, indexName+tempSuffix), remove(r.dir, journalName+tempSuffix))
 	}
@@ -180,7 +180,7 @@ func (r *Recorder) replace(indexed, noted int64, f Forgotten, index, notes []byt
 	if err := useTemp(r.dir, indexName); err != nil {
 		return err
 	}
-	r.index, r.forgotten = int64(len(index)), f
+	r.index, r.compacted = int64(len(index)), f
 	if err := useTemp(r.dir, journalName); err != nil {
 		return err
 	}

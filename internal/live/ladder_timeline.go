@@ -14,24 +14,24 @@ const maxStarts = 64
 // have the same numbers: players switch between renditions by both.
 type timeline struct {
 	mu      sync.Mutex
-	starts  []start       // the newest last
-	settled time.Duration // up to here all starts are known
-	idle    bool          // no encoder is connected, so all starts are known
+	starts  []segmentStart // the newest last
+	settled time.Duration  // up to here all starts are known
+	idle    bool           // no encoder is connected, so all starts are known
 	changed chan struct{}
 }
 
-// start is the start of a segment of the source.
-type start struct {
-	number int64 // on disk
-	at     time.Duration
-	broken bool          // there is a discontinuity before it
-	end    time.Duration // where the encoder disconnected in it; 0 = it did not
+// segmentStart is the start of a segment of the source.
+type segmentStart struct {
+	number        int64 // on disk
+	at            time.Duration
+	discontinuity bool          // there is a discontinuity before it
+	end           time.Duration // where the encoder disconnected in it; 0 = it did not
 }
 
 func newTimeline() *timeline { return &timeline{idle: true, changed: make(chan struct{})} }
 
-// opens adds the start of a segment. A source without a ladder has no timeline.
-func (l *timeline) opens(s start) {
+// addStart adds the start of a segment. A source without a ladder has no timeline.
+func (l *timeline) addStart(s segmentStart) {
 	if l == nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (l *timeline) opens(s start) {
 	if len(l.starts) > maxStarts {
 		l.starts = slices.Delete(l.starts, 0, 1)
 	}
-	l.move(s.at, false)
+	l.advance(s.at, false)
 }
 
 // settle notes that all starts before a time are known.
@@ -51,7 +51,7 @@ func (l *timeline) settle(at time.Duration) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.move(at, false)
+	l.advance(at, false)
 }
 
 // pause notes that the encoder has disconnected.
@@ -64,18 +64,18 @@ func (l *timeline) pause() {
 	if last := len(l.starts) - 1; last >= 0 && !l.idle {
 		l.starts[last].end = l.settled
 	}
-	l.move(l.settled, true)
+	l.advance(l.settled, true)
 }
 
-// move notes how far the source is, and wakes the goroutines that wait for it.
-func (l *timeline) move(settled time.Duration, idle bool) {
+// advance notes how far the source is, and wakes the goroutines that wait for it.
+func (l *timeline) advance(settled time.Duration, idle bool) {
 	l.settled, l.idle = max(l.settled, settled), idle
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
 // segment returns the segment of the source at a time, as soon as it is known; false = there is none.
-func (l *timeline) segment(ctx context.Context, at time.Duration) (start, bool, error) {
+func (l *timeline) segment(ctx context.Context, at time.Duration) (segmentStart, bool, error) {
 	for {
 		l.mu.Lock()
 		if at < l.settled || l.idle {
@@ -85,14 +85,14 @@ func (l *timeline) segment(ctx context.Context, at time.Duration) (start, bool, 
 					return s, true, nil
 				}
 			}
-			return start{}, false, nil
+			return segmentStart{}, false, nil
 		}
 		changed := l.changed
 		l.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return start{}, false, context.Cause(ctx)
+			return segmentStart{}, false, context.Cause(ctx)
 		}
 	}
 }

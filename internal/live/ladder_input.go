@@ -11,11 +11,11 @@ import (
 	"weir/internal/cmaf"
 )
 
-// feed gives the video of a tap to ffmpeg, as fragmented MP4 with a frame in each fragment. It ends
+// ladderInput gives the video of a tap to ffmpeg, as fragmented MP4 with a frame in each fragment. It ends
 // when the publisher disconnects or changes its tracks.
-type feed struct {
-	tap  *Tap
-	line *timeline
+type ladderInput struct {
+	tap      *Tap
+	timeline *timeline
 
 	// Of the publisher.
 	tracks   []cmaf.Track
@@ -40,9 +40,9 @@ type feed struct {
 
 const undivided = math.MinInt64
 
-// begin waits for a publisher with video and measures its first frames. An error means that none will
+// awaitPublisher waits for a publisher with video and measures its first frames. An error means that none will
 // come.
-func (f *feed) begin() error {
+func (f *ladderInput) awaitPublisher() error {
 	f.queue = nil
 	f.reset()
 	for {
@@ -67,7 +67,7 @@ func (f *feed) begin() error {
 }
 
 // reset prepares it for another ffmpeg.
-func (f *feed) reset() {
+func (f *ladderInput) reset() {
 	f.ready, f.sequence, f.decoded = nil, 0, math.MinInt64/2
 	f.closed.Store(false)
 	f.drained.Store(false)
@@ -76,7 +76,7 @@ func (f *feed) reset() {
 }
 
 // resume continues with another ffmpeg where the input was divided; false = it was not.
-func (f *feed) resume() bool {
+func (f *ladderInput) resume() bool {
 	if f.divided.Load() == undivided {
 		return false
 	}
@@ -86,11 +86,11 @@ func (f *feed) resume() bool {
 }
 
 // measure reads frames until the frame rate is known.
-func (f *feed) measure() error {
+func (f *ladderInput) measure() error {
 	const enough = 400 * time.Millisecond
 	var shown []time.Duration
 	for len(shown) < measuredFrames {
-		item, err := f.frame()
+		item, err := f.tapFrame()
 		if err != nil {
 			break
 		}
@@ -104,15 +104,15 @@ func (f *feed) measure() error {
 		if f.ended != nil {
 			return f.ended
 		}
-		return f.begin()
+		return f.awaitPublisher()
 	}
 	f.first, f.rate = shown[0], frameRate(shown)
 	f.drained.Store(false)
 	return nil
 }
 
-// frame waits for the next video frame; io.EOF when this publisher has no more.
-func (f *feed) frame() (TapItem, error) {
+// tapFrame waits for the next video frame; io.EOF when this publisher has no more.
+func (f *ladderInput) tapFrame() (TapItem, error) {
 	for f.next == nil && f.ended == nil && !f.closed.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), maxFrameWait)
 		item, err := f.tap.Next(ctx)
@@ -122,7 +122,7 @@ func (f *feed) frame() (TapItem, error) {
 		case err != nil && !late:
 			f.ended = errTapEnded
 		case err != nil:
-			if _, idle := f.line.now(); idle {
+			if _, idle := f.timeline.now(); idle {
 				return TapItem{}, io.EOF
 			}
 		case item.Tracks != nil:
@@ -135,9 +135,9 @@ func (f *feed) frame() (TapItem, error) {
 }
 
 // Read gives the next bytes to ffmpeg.
-func (f *feed) Read(p []byte) (int, error) {
+func (f *ladderInput) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
-		item, err := f.take()
+		item, err := f.nextFrame()
 		if err != nil {
 			f.drained.Store(true)
 			return 0, err
@@ -149,10 +149,10 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take returns the next frame, queued ones first.
-func (f *feed) take() (item TapItem, err error) {
+// nextFrame returns the next frame, queued ones first.
+func (f *ladderInput) nextFrame() (item TapItem, err error) {
 	if len(f.queue) == 0 {
-		if item, err = f.frame(); err != nil {
+		if item, err = f.tapFrame(); err != nil {
 			return TapItem{}, err
 		}
 	} else {
@@ -168,16 +168,16 @@ func (f *feed) take() (item TapItem, err error) {
 
 // opens reports whether a segment of the source begins with the frame of a time, as soon as that is
 // decided.
-func (f *feed) opens(at time.Duration) bool {
+func (f *ladderInput) opens(at time.Duration) bool {
 	const rounding = time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), maxFrameWait)
 	defer cancel()
-	s, ok, err := f.line.segment(ctx, at+rounding)
+	s, ok, err := f.timeline.segment(ctx, at+rounding)
 	return err == nil && ok && (s.at-at).Abs() <= rounding
 }
 
 // encode returns the fragment of a frame. Its duration is not known yet, and not needed.
-func (f *feed) encode(item TapItem) []byte {
+func (f *ladderInput) encode(item TapItem) []byte {
 	shown := f.track.Ticks(item.PTS)
 	f.decoded = min(max(f.track.Ticks(item.DTS), f.decoded+1), shown)
 	f.sequence++
@@ -192,16 +192,16 @@ func (f *feed) encode(item TapItem) []byte {
 }
 
 // Close notes that ffmpeg has ended.
-func (f *feed) Close() error {
+func (f *ladderInput) Close() error {
 	f.closed.Store(true)
 	return nil
 }
 
 // skip drops frames until the publisher disconnects.
-func (f *feed) skip(each func()) error {
+func (f *ladderInput) skip(each func()) error {
 	for {
 		each()
-		if _, err := f.take(); err != nil {
+		if _, err := f.nextFrame(); err != nil {
 			return f.ended
 		}
 	}

@@ -16,11 +16,11 @@ import (
 	"weir/internal/weir"
 )
 
-// forget lets a recorder forget all trimmed segments.
-func forget(r *Recorder) error {
+// compact removes all trimmed segments from the index of a recorder.
+func compact(r *Recorder) error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
-	return r.forget(1)
+	return r.compact(1)
 }
 
 // The files of a track that is trimmed do not grow with its length, and it can be recovered.
@@ -38,7 +38,7 @@ func TestForget(t *testing.T) {
 		return size
 	}
 	limit := int64(0)
-	for n := range 5 * forgetAfter {
+	for n := range 5 * compactAfter {
 		want.write(t, r, 2, true)
 		must(t, r.Trim(int64(n-8)))
 		want.first = max(0, n-8)
@@ -46,9 +46,9 @@ func TestForget(t *testing.T) {
 			must(t, r.Sync())
 		}
 		switch size := logs(); {
-		case n < forgetAfter+20:
+		case n < compactAfter+20:
 			limit = max(limit, size)
-		case size > limit+1000: // for the note on forgotten segments
+		case size > limit+1000: // for the note on compacted segments
 			t.Fatalf("index and journal have %d bytes after %d segments, and had %d", size, n+1, limit)
 		}
 	}
@@ -64,7 +64,7 @@ func TestForget(t *testing.T) {
 	want.write(t, r, 2, true)
 	must(t, r.Trim(r.Next()))
 	want.first = len(want.segments) - 1
-	must(t, forget(r))
+	must(t, compact(r))
 	want.check(t, r, "recorded on")
 }
 
@@ -81,14 +81,14 @@ func TestForgetInterrupted(t *testing.T) {
 		want.write(t, r, 2, true)
 		if n == 6 {
 			must(t, r.Trim(3))
-			must(t, forget(r))
+			must(t, compact(r))
 		}
 	}
 	must(t, r.Trim(8))
 	want.first = 8
 	want.write(t, r, 1, false)
 	before := take(t, dir)
-	must(t, forget(r))
+	must(t, compact(r))
 	kill(r)
 	after := take(t, dir)
 	for what, files := range map[string]snapshot{
@@ -120,11 +120,11 @@ func TestSkip(t *testing.T) {
 		t.Helper()
 		must(t, r.Sync())
 		for range 2 {
-			index, forgotten, err := r.Index()
+			index, compacted, err := r.Index()
 			must(t, err)
-			wanted := Forgotten{End: to, Parts: 6, Discontinuities: 7, Total: forgotten.Total, Max: forgotten.Max}
-			if r.Next() != to+int64(segments) || len(index.Segments) != segments || forgotten != wanted || forgotten.Total == 0 {
-				t.Errorf("next is %d, the index has %d segments, forgotten are %+v", r.Next(), len(index.Segments), forgotten)
+			wanted := Compacted{End: to, Parts: 6, Discontinuities: 7, Total: compacted.Total, Max: compacted.Max}
+			if r.Next() != to+int64(segments) || len(index.Segments) != segments || compacted != wanted || compacted.Total == 0 {
+				t.Errorf("next is %d, the index has %d segments, compacted are %+v", r.Next(), len(index.Segments), compacted)
 			}
 			for _, n := range []int64{0, 2, 3, to - 1} {
 				if _, _, err := r.Open(n); weir.KindOf(err) != weir.NotFound {
@@ -155,14 +155,14 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// Spared segments stay, whatever is trimmed and forgotten after them.
-func TestSpare(t *testing.T) {
-	for _, forgets := range []bool{false, true} {
-		t.Run(fmt.Sprintf("forgets=%v", forgets), func(t *testing.T) { testSpare(t, forgets) })
+// Protected segments stay, whatever is trimmed and compacted after them.
+func TestProtect(t *testing.T) {
+	for _, compacts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compacts=%v", compacts), func(t *testing.T) { testProtect(t, compacts) })
 	}
 }
 
-func testSpare(t *testing.T, forgets bool) {
+func testProtect(t *testing.T, compacts bool) {
 	store, err := blob.NewDisk(t.TempDir())
 	must(t, err)
 	defer store.Close()
@@ -173,13 +173,13 @@ func testSpare(t *testing.T, forgets bool) {
 	for range 3 {
 		want.write(t, r, 2, true)
 	}
-	r.Spare()
+	r.Protect()
 	for range 5 {
 		want.write(t, r, 2, true)
 	}
 	must(t, r.Trim(6))
-	if forgets {
-		must(t, forget(r))
+	if compacts {
+		must(t, compact(r))
 	}
 	check := func(what string) {
 		t.Helper()
@@ -224,17 +224,17 @@ func testSpare(t *testing.T, forgets bool) {
 	}
 	must(t, r.Trim(100))
 	if _, _, err := r.Open(2); err != nil {
-		t.Errorf("a spared segment is missing: %v", err)
+		t.Errorf("a protected segment is missing: %v", err)
 	}
 	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("what was not spared is there: error %v", err)
+		t.Errorf("what was not protected is there: error %v", err)
 	}
 }
 
 // On a full disk the index is not shortened, which is no error, and takes no space.
 func TestForgetOnFullDisk(t *testing.T) {
 	dir, want, r := threeSegments(t)
-	for range forgetAfter {
+	for range compactAfter {
 		want.write(t, r, 1, true)
 	}
 	want.first = len(want.segments) - 2
@@ -245,12 +245,12 @@ func TestForgetOnFullDisk(t *testing.T) {
 	if _, err := os.Lstat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file is left: %v", err)
 	}
-	if r.forgotten.End != 0 {
-		t.Errorf("%+v are forgotten", r.forgotten)
+	if r.compacted.End != 0 {
+		t.Errorf("%+v are compacted", r.compacted)
 	}
 	must(t, r.Tidy())
-	if r.forgotten.End == 0 {
-		t.Error("with space nothing is forgotten")
+	if r.compacted.End == 0 {
+		t.Error("with space nothing is compacted")
 	}
-	want.check(t, r, "forgotten")
+	want.check(t, r, "compacted")
 }

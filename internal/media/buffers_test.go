@@ -12,16 +12,16 @@ func TestWriteAt(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	want := []byte("xx")
-	pieces := [][]byte{nil}
-	for i := range 3*maxPieces + 1 {
-		pieces = append(pieces, bytes.Repeat([]byte{byte(i)}, i%5))
+	buffers := [][]byte{nil}
+	for i := range 3*maxBuffers + 1 {
+		buffers = append(buffers, bytes.Repeat([]byte{byte(i)}, i%5))
 	}
-	for _, piece := range pieces {
-		want = append(want, piece...)
+	for _, buffer := range buffers {
+		want = append(want, buffer...)
 	}
 	_, err = f.WriteString("xx")
 	must(t, err)
-	must(t, writeAt(f, pieces, 2))
+	must(t, writeAt(f, buffers, 2))
 	got, err := os.ReadFile(f.Name())
 	must(t, err)
 	if !bytes.Equal(got, want) {
@@ -37,7 +37,7 @@ func TestWriteAt(t *testing.T) {
 
 func TestBehind(t *testing.T) {
 	for n, want := range []string{"abcdef", "bcdef", "cdef", "def", "ef", "f", ""} {
-		if got := bytes.Join(behind([][]byte{[]byte("ab"), nil, []byte("c"), []byte("def")}, n), nil); string(got) != want {
+		if got := bytes.Join(without([][]byte{[]byte("ab"), nil, []byte("c"), []byte("def")}, n), nil); string(got) != want {
 			t.Errorf("behind %d bytes is %q, want %q", n, got, want)
 		}
 	}
