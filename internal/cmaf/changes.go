@@ -174,7 +174,7 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 	for k, c := range t.Changes {
 		changed = changed || !bytes.Equal(c.Track.Entry, t.Track.Entry)
 		if c.Track.Timescale != t.Track.Timescale || changed && !sameForm(c.Track, t.Track) {
-			return nil, weir.Errorf(weir.Invalid, "there is no MP4 file of this recording: its %s changes from %s to %s, and a file has one coding; play index.m3u8",
+			return nil, weir.Errorf(weir.Invalid, "there is no MP4 file of this recording: its %s changes from %s to %s, and an MP4 file can have only one of them; play index.m3u8",
 				t.Track.Kind, t.Track.form(), c.Track.form())
 		}
 		if !changed {

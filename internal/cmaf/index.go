@@ -131,7 +131,7 @@ func ReadIndex(data []byte) (segments []Segment, good int, err error) {
 			if zero(body) { // a file that grew before its bytes were written
 				break
 			}
-			return segments, good, fmt.Errorf("the index is damaged at byte %d: the head of entry %d is wrong", good, len(segments))
+			return segments, good, fmt.Errorf("the index is damaged at byte %d: the head of entry %d has a wrong checksum", good, len(segments))
 		}
 		length := int(binary.LittleEndian.Uint32(head))
 		if length > len(body) {
@@ -141,11 +141,11 @@ func ReadIndex(data []byte) (segments []Segment, good int, err error) {
 			if zero(body[length:]) {
 				break
 			}
-			return segments, good, fmt.Errorf("the index is damaged at byte %d: entry %d is wrong", good, len(segments))
+			return segments, good, fmt.Errorf("the index is damaged at byte %d: entry %d has a wrong checksum", good, len(segments))
 		}
 		s, ok := readEntry(body[:length])
 		if !ok {
-			return segments, good, fmt.Errorf("the index is damaged at byte %d: entry %d makes no sense", good, len(segments))
+			return segments, good, fmt.Errorf("the index is damaged at byte %d: entry %d is invalid", good, len(segments))
 		}
 		segments = append(segments, s)
 		good += entryHead + length

@@ -31,7 +31,7 @@ func (r *Reader) readMoov(h boxHead) error {
 			return err
 		}
 		if inner[id] != nil {
-			return refused("two tracks have the number %d", id)
+			return refused("two tracks have the id %d", id)
 		}
 		in := &innerTrack{position: -1}
 		inner[id] = in
@@ -104,14 +104,14 @@ func readTrak(body []byte) (id uint32, t Track, err error) {
 	in.number(version > 0)
 	t.Language = language(in.u16())
 	if in.short || t.Timescale == 0 {
-		return id, t, refused("track %d does not say how its time is counted", id)
+		return id, t, refused("track %d has no valid timescale", id)
 	}
 
 	in = bytesReader{data: child(body, "mdia", "minf", "stbl", "stsd")}
 	in.take(8)
 	entry, _, ok := nextBox(in.data)
 	if !ok {
-		return id, t, refused("track %d does not say how it is coded", id)
+		return id, t, refused("track %d has no sample entry", id)
 	}
 	t.Entry = slices.Clone(entry.whole)
 	t.describe(entry)
@@ -176,7 +176,7 @@ func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 			skipped = from
 			media++
 		default:
-			return 0, refused("the edit list cuts the track into pieces or changes its speed")
+			return 0, refused("the edit list has several edits or changes the speed of the track")
 		}
 	}
 	if late == 0 {
@@ -185,11 +185,11 @@ func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 	high, low := bits.Mul64(late, uint64(scale))
 	low, carry := bits.Add64(low, uint64(movieScale)/2, 0)
 	if high += carry; uint64(movieScale) <= high {
-		return 0, refused("the edit list starts the track at no possible time")
+		return 0, refused("the edit list has an invalid start time of the track")
 	}
 	delay, _ := bits.Div64(high, low, uint64(movieScale))
 	if delay > maxTime {
-		return 0, refused("the edit list starts the track at no possible time")
+		return 0, refused("the edit list has an invalid start time of the track")
 	}
 	return int64(delay) - skipped, nil
 }

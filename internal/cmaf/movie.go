@@ -136,7 +136,7 @@ func newMovieTrack(stbl []byte, track Track, shift int64) (*movieTrack, error) {
 		t.sizes = in.take(int(t.left) * 4)
 	}
 	if in.short || !ok[0] || !ok[1] || !ok[2] {
-		return nil, refused("a track does not say where its samples are")
+		return nil, refused("the sample tables of a track are missing or incomplete")
 	}
 	if t.left > maxMovieSamples {
 		return nil, refused("a track has %d samples; %d are allowed", t.left, maxMovieSamples)
@@ -165,7 +165,7 @@ func (t *movieTrack) locate() error {
 	if t.has || t.left == 0 {
 		return nil
 	}
-	damaged := refused("the tables of a track contradict one another")
+	damaged := refused("the sample tables of a track contradict one another")
 	for t.inChunk == 0 {
 		t.chunk++
 		for len(t.chunks) >= 12 && binary.BigEndian.Uint32(t.chunks) <= t.chunk {

@@ -183,7 +183,7 @@ func (f *trackForm) addPart(n int, offset int64, p *Part, sets []byte) (lastAt i
 // a little, this sample is made longer or shorter, so that later samples keep their times.
 func (f *trackForm) addLast(p *Part, duration int64) error {
 	if duration < 0 || duration > math.MaxUint32 {
-		return weir.Errorf(weir.Invalid, "track %d does not go on from tick %d on: the next sample is %d ticks later", f.position, p.Start, duration)
+		return weir.Errorf(weir.Invalid, "track %d has a gap or an overlap at tick %d: the next sample is %d ticks later", f.position, p.Start, duration)
 	}
 	f.durations.add(uint32(duration))
 	return nil

@@ -59,7 +59,7 @@ func (r *Reader) Tracks() ([]Track, error) {
 	for r.inner == nil && r.err == nil {
 		head, err := r.header()
 		if errors.Is(err, io.EOF) {
-			err = refused("it has no moov box, so nothing says what is in it")
+			err = refused("it has no moov box, which describes its tracks")
 		}
 		if err != nil {
 			r.err = err
@@ -105,7 +105,7 @@ func (r *Reader) fill() error {
 	for {
 		head, err := r.header()
 		if errors.Is(err, io.EOF) && moof != nil {
-			err = refused("it ends after a moof box, before the samples")
+			err = refused("it ends after a moof box, before its mdat box")
 		}
 		if err != nil {
 			return err
@@ -157,19 +157,19 @@ func (r *Reader) header() (boxHead, error) {
 		size, head = binary.BigEndian.Uint64(b[8:]), 16
 	}
 	if size < head || size > math.MaxInt64/2 {
-		return h, refused("the %q box at byte %d says it has %d bytes", h.name, h.at, size)
+		return h, refused("the %q box at byte %d has an invalid size of %d bytes", h.name, h.at, size)
 	}
 	h.size = int64(size - head)
 	return h, nil
 }
 
 // ErrBrokenOff is the cause of an error about a stream that ends inside a box.
-var ErrBrokenOff = errors.New("there is less than a box promises")
+var ErrBrokenOff = errors.New("unexpected end of the input")
 
 // broken is the error for a stream that ends inside a box.
 func (r *Reader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return weir.Wrap(weir.Invalid, ErrBrokenOff, unreadable+"it breaks off inside a box, after byte %d", r.at)
+		return weir.Wrap(weir.Invalid, ErrBrokenOff, unreadable+"it ends inside a box, after byte %d", r.at)
 	}
 	return fmt.Errorf("read MP4 at byte %d: %w", r.at, err)
 }
@@ -186,7 +186,7 @@ func (r *Reader) skip(h boxHead) error {
 // body reads the body of a box. It allocates memory as bytes arrive, not by the size in the head.
 func (r *Reader) body(h boxHead, limit int64) ([]byte, error) {
 	if h.size > limit {
-		return nil, refused("the %s box at byte %d has %d bytes; at most %d are read", h.name, h.at, h.size, limit)
+		return nil, refused("the %s box at byte %d has %d bytes; the maximum is %d", h.name, h.at, h.size, limit)
 	}
 	body := make([]byte, 0, min(h.size, 1<<20))
 	for int64(len(body)) < h.size {
@@ -287,7 +287,7 @@ func (r *Reader) readTfhd(m *movieFragment, t *trackFragment, body []byte) (samp
 	t.id = in.u32()
 	t.track = r.inner[t.id]
 	if t.track == nil {
-		return sampleDefaults{}, refused("the moof box at byte %d has samples of track %d, which the moov box does not know", m.at, t.id)
+		return sampleDefaults{}, refused("the moof box at byte %d has samples of track %d, which the moov box does not list", m.at, t.id)
 	}
 	defaults := t.track.defaults
 	if flags&0x1 != 0 {
@@ -296,7 +296,7 @@ func (r *Reader) readTfhd(m *movieFragment, t *trackFragment, body []byte) (samp
 		t.base = -1
 	}
 	if flags&0x2 != 0 && in.u32() > 1 {
-		return defaults, refused("track %d changes its coding at byte %d; it must be the same from start to end", t.id, m.at)
+		return defaults, refused("track %d changes its codec configuration at byte %d; it must not change", t.id, m.at)
 	}
 	if flags&0x8 != 0 {
 		defaults.duration = in.u32()
@@ -318,7 +318,7 @@ func (t *trackFragment) readTfdt(body []byte) error {
 	version, _ := in.full()
 	t.start, t.dated = int64(in.number(version > 0)), true
 	if in.short || t.start > maxTime || t.start < -maxTime {
-		return refused("track %d has a fragment that starts at no possible time", t.id)
+		return refused("track %d has a fragment with an invalid start time", t.id)
 	}
 	return nil
 }

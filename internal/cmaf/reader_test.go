@@ -214,12 +214,12 @@ func TestReaderRefusesBrokenStreams(t *testing.T) {
 		want string
 	}{
 		{"nothing", nil, "no moov box"},
-		{"text", []byte("<!DOCTYPE html><html></html>"), "breaks off"},
+		{"text", []byte("<!DOCTYPE html><html></html>"), "ends inside a box"},
 		{"no moov", box("mdat", 8), "before the moov box"},
-		{"box smaller than its head", box("free", 3), "says it has 3 bytes"},
-		{"huge moov", box("moov", 1<<31), "at most"},
-		{"huge mdat", after(good[len(head):len(head)+int(binary.BigEndian.Uint32(good[len(head):]))], box("mdat", 1<<31)), "at most"},
-		{"lying mdat", after(good[len(head):len(head)+int(binary.BigEndian.Uint32(good[len(head):]))], box("mdat", 200<<20, 1, 2, 3)), "breaks off"},
+		{"box smaller than its head", box("free", 3), "invalid size of 3 bytes"},
+		{"huge moov", box("moov", 1<<31), "the maximum is"},
+		{"huge mdat", after(good[len(head):len(head)+int(binary.BigEndian.Uint32(good[len(head):]))], box("mdat", 1<<31)), "the maximum is"},
+		{"lying mdat", after(good[len(head):len(head)+int(binary.BigEndian.Uint32(good[len(head):]))], box("mdat", 200<<20, 1, 2, 3)), "ends inside a box"},
 		{"moof without mdat", after(good[len(head) : len(head)+int(binary.BigEndian.Uint32(good[len(head):]))]), "ends after a moof box"},
 		{"second moov", after(head[moov:]), "second moov"},
 		{"unknown track", patched("tfhd", 8, 77), "track 77"},
@@ -227,8 +227,8 @@ func TestReaderRefusesBrokenStreams(t *testing.T) {
 		{"too many samples for the box", patched("trun", 8, 5000), "damaged trun"},
 		{"samples elsewhere", patched("trun", 12, 1<<30), "not in the mdat box"},
 		{"samples before the file", patched("trun", 12, 1<<32-1000), "not in the mdat box"},
-		{"no time", patched("tfdt", 8, 1<<31-1), "no possible time"},
-		{"other handler data", patched("stsd", 12, 1<<30), "how it is coded"},
+		{"no time", patched("tfdt", 8, 1<<31-1), "invalid start time"},
+		{"other handler data", patched("stsd", 12, 1<<30), "has no sample entry"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, behind runtime.MemStats

@@ -41,7 +41,7 @@ func readPart(t Track, data []byte) (p Part, whole bool, err error) {
 			return Part{}, false, nil
 		}
 		if size < 8 {
-			return Part{}, false, refused("the %q box at byte %d says it has %d bytes", name, at, size)
+			return Part{}, false, refused("the %q box at byte %d has an invalid size of %d bytes", name, at, size)
 		}
 		body := rest[8:size]
 		rest = rest[size:]
@@ -55,7 +55,7 @@ func readPart(t Track, data []byte) (p Part, whole bool, err error) {
 			p, err = moof.part(t, at+8, body)
 			return p, err == nil, err
 		default:
-			return Part{}, false, refused("a %q box at byte %d, where none can be", name, at)
+			return Part{}, false, refused("unexpected %q box at byte %d", name, at)
 		}
 	}
 }
@@ -95,13 +95,13 @@ func (m *movieFragment) part(t Track, head int, body []byte) (Part, error) {
 	f := m.tracks[0]
 	run := f.runs[0]
 	if !run.placed || f.base+run.offset != int64(head) || Bytes(f.samples) != int64(len(body)) {
-		return Part{}, refused("the samples are not what the mdat box has")
+		return Part{}, refused("the samples do not match the mdat box")
 	}
 	p := Part{Start: f.start - t.Ticks(Lead) + t.Delay, Head: head, Samples: f.samples}
 	for i := range p.Samples {
 		shown := int64(p.Samples[i].Offset) - t.Delay
 		if shown > math.MaxInt32 || shown < math.MinInt32 {
-			return Part{}, refused("a sample is shown at no possible time")
+			return Part{}, refused("a sample has an invalid presentation time")
 		}
 		p.Samples[i].Offset = int32(shown)
 	}

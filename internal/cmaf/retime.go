@@ -40,7 +40,7 @@ func (r *Retimer) Add(f Fragment) (Fragment, error) {
 		shown := at + int64(s.Offset)
 		at += int64(s.Duration)
 		if r.floored && shown < r.floor {
-			return Fragment{}, weir.Errorf(weir.Invalid, "unusable timestamps: a frame is decoded more than %d frames after its turn to be shown", reorderWindow)
+			return Fragment{}, weir.Errorf(weir.Invalid, "unusable timestamps: a frame is decoded more than %d frames after it must be shown", reorderWindow)
 		}
 		i := len(r.times)
 		for i > 0 && r.times[i-1] > shown {

@@ -141,7 +141,7 @@ func TestRetimerRefusesDisorder(t *testing.T) {
 	}
 	shown[199] = 1001
 	_, err := retime(fragmentAt(0, shown[:150]...), fragmentAt(150, shown[150:]...))
-	if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), "after its turn") {
+	if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), "after it must be shown") {
 		t.Errorf("error = %v, want one of kind invalid", err)
 	}
 	if _, err := retime(fragmentAt(0, 0), Fragment{Start: 1 << 40, Samples: []Sample{{}}}); weir.KindOf(err) != weir.Invalid {

@@ -63,7 +63,7 @@ func reference(segments []Segment, first, end int) (mp4.SidxRef, error) {
 	}
 	duration := until - segments[first].Start()
 	if size > math.MaxInt32 || duration < 0 || duration > math.MaxUint32 {
-		return mp4.SidxRef{}, weir.Errorf(weir.Invalid, "segment %d has %d bytes and %d ticks; one file of fragments can't have such a segment", first, size, duration)
+		return mp4.SidxRef{}, weir.Errorf(weir.Invalid, "segment %d has %d bytes and %d ticks, which is too much for the index of a single file", first, size, duration)
 	}
 	ref := mp4.SidxRef{ReferencedSize: uint32(size), SubSegmentDuration: uint32(duration)}
 	if segments[first].Sync() {
@@ -101,7 +101,7 @@ func WholeSegment(t TrackIndex, n int, zero bool, boxes ...[]byte) (Layout, erro
 		offset += p.Size()
 	}
 	if size := Bytes(whole.Samples); size > math.MaxUint32-8 {
-		return Layout{}, weir.Errorf(weir.Invalid, "segment %d has %d bytes; a fragment can't have so many", n, size)
+		return Layout{}, weir.Errorf(weir.Invalid, "segment %d has %d bytes, which is too much for one fragment", n, size)
 	}
 	_, head := partHead(uint32(n+1), t.TrackOf(n), whole)
 	if zero {

@@ -33,7 +33,7 @@ func ZeroInit(t TrackIndex) []byte {
 func ShiftPart(head []byte, ticks int64) error {
 	tfdt := child(head, "moof", "traf", "tfdt")
 	if len(tfdt) != 12 || tfdt[0] != 1 {
-		return refused("a stored part does not say when it is decoded")
+		return refused("a stored part has no decode time")
 	}
 	at := tfdt[4:]
 	binary.BigEndian.PutUint64(at, uint64(int64(binary.BigEndian.Uint64(at))+ticks))

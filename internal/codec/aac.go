@@ -88,10 +88,10 @@ func AACConfig(record []byte) (Config, error) {
 		return Config{}, unusable(coding,
 			"object type %d is not supported; use AAC-LC or HE-AAC", c.ObjectType)
 	case c.SampleRate < 7350 || c.SampleRate > 192000:
-		return Config{}, unusable(coding, "a sample rate of %d Hz can't be", c.SampleRate)
+		return Config{}, unusable(coding, "a sample rate of %d Hz is not supported", c.SampleRate)
 	case c.layout > 7:
 		return Config{}, unusable(coding,
-			"the layout of channels has the number %d; use one of up to 7.1 channels", c.layout)
+			"channel layout %d is not supported; use at most 7.1 channels", c.layout)
 	case c.CoreType != 2 || c.CoreRate == 0 || !c.complete:
 		return Config{}, unusable(coding, "the AudioSpecificConfig can't be read")
 	}
@@ -107,16 +107,16 @@ func AACConfig(record []byte) (Config, error) {
 // adds those. HE-AAC is announced as the AAC-LC inside it; decoders detect HE-AAC.
 func (c AudioConfig) ADTSHeader() ([]byte, error) {
 	odd := func(format string, args ...any) ([]byte, error) {
-		return nil, weir.Errorf(weir.Invalid, "AAC "+format+" has no place in MPEG-TS", args...)
+		return nil, weir.Errorf(weir.Invalid, "MPEG-TS can't carry AAC "+format, args...)
 	}
 	rate := slices.Index(audioRates[:], c.CoreRate)
 	switch {
 	case c.CoreType < 1 || c.CoreType > 4:
 		return odd("of object type %d", c.CoreType)
 	case rate < 0:
-		return odd("with an odd sample rate")
+		return odd("with a sample rate that ADTS does not have")
 	case c.layout > 7:
-		return odd("with an odd layout of channels")
+		return odd("with a channel layout that ADTS does not have")
 	}
 	profile, layout := byte(c.CoreType-1), byte(c.layout)
 	return []byte{0xff, 0xf1, profile<<6 | byte(rate)<<2 | layout>>2, layout << 6, 0, 0x1f, 0xfc}, nil

@@ -111,7 +111,7 @@ type obu struct {
 	whole   []byte
 }
 
-var errCutOBU = errors.New("an OBU is cut off")
+var errCutOBU = errors.New("an OBU is truncated")
 
 // obus returns the OBUs of a sample or a record. Damaged data ends with an error.
 func obus(data []byte) iter.Seq2[obu, error] {

@@ -31,7 +31,7 @@ type Config struct {
 // maxPixels is the maximum width and height of a frame. No level of a supported coding allows more.
 const maxPixels = 16888
 
-const impossibleForm = "the sequence parameter set says that samples are of no possible form"
+const impossibleForm = "the sequence parameter set has an invalid chroma format or bit depth"
 
 // unusable is an error about a configuration that an encoder sent.
 func unusable(coding, format string, args ...any) error {
@@ -136,7 +136,7 @@ func parameterSets(
 			return nil, unusable(coding, "a parameter set is missing")
 		case kind(sets[i]) != kinds[i]:
 			return nil, unusable(coding,
-				"a NAL unit that begins with %#02x stands where a parameter set must be", sets[i][0])
+				"a NAL unit that begins with %#02x is in the place of a parameter set", sets[i][0])
 		case len(sets[i]) > math.MaxUint16:
 			return nil, unusable(coding, "a parameter set has %d bytes", len(sets[i]))
 		}
@@ -166,7 +166,7 @@ func AV1Config(sequenceHeader []byte) (Config, error) {
 func OpusConfig(channels int) (Config, error) {
 	head := OpusHead(channels)
 	if head == nil {
-		return Config{}, unusable("Opus", "%d channels can't be; 1 to 8 can", channels)
+		return Config{}, unusable("Opus", "%d channels are not supported; use 1 to 8", channels)
 	}
 	return Config{
 		Kind: Audio, Codec: Opus, RFC6381: opusString, Record: head,
@@ -187,7 +187,7 @@ func (c Config) video(
 ) (Config, error) {
 	if width == 0 || height == 0 || width > maxPixels || height > maxPixels {
 		return Config{}, unusable(coding,
-			"pictures of %d x %d can't be; at most %d either way can", width, height, maxPixels)
+			"a frame size of %d x %d is not supported; the maximum is %d either way", width, height, maxPixels)
 	}
 	var b bytes.Buffer
 	if err := record.Encode(&b); err != nil {

@@ -85,7 +85,7 @@ func TestBadConfiguration(t *testing.T) {
 		{"HEVC cut off", h265(sets[0], sets[1][:12], sets[2]), "can't be read"},
 		{"AV1 without anything", av1(), "no sequence header"},
 		{"AV1 with a delimiter", av1(0x12, 0), "no sequence header"},
-		{"AV1 cut off", av1(0x0a, 4, 0, 0), "cut off"},
+		{"AV1 cut off", av1(0x0a, 4, 0, 0), "is truncated"},
 		{"AV1 too short", av1(0x0a, 2, 0, 0), "can't be read"},
 		{"AAC without anything", aac(), "can't be read"},
 		{"AAC without a rate", aac(0x16, 0x90), "can't be read"},

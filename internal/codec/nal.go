@@ -93,7 +93,7 @@ func Units(sample []byte, lengthSize int) iter.Seq2[[]byte, error] {
 	}
 }
 
-var errCutLength = errors.New("the length of a NAL unit is cut off")
+var errCutLength = errors.New("the length of a NAL unit is truncated")
 
 func cutUnit(data []byte, lengthSize int) (unit, rest []byte, err error) {
 	if len(data) < lengthSize || lengthSize < 1 {

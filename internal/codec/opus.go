@@ -44,7 +44,7 @@ func OpusHead(channels int) []byte {
 func opusChannels(head []byte) (int, error) {
 	const size = 19 // without a table of channels
 	if len(head) < size || !bytes.HasPrefix(head, []byte(opusMagic)) || head[8] != 1 {
-		return 0, unusable("Opus", "it is no identification header")
+		return 0, unusable("Opus", "the identification header is invalid")
 	}
 	return int(head[9]), nil
 }

@@ -86,7 +86,7 @@ func (r *Recorder) Skip(to, discontinuities int64) error {
 	next, protected := r.next, r.protected
 	r.mu.Unlock()
 	if to < next || protected > 0 {
-		return fmt.Errorf("segment %d can't be the next one after %d, with %d protected", to, next-1, protected)
+		return fmt.Errorf("segments can't be skipped up to %d: the last one is %d, and %d are protected", to, next-1, protected)
 	}
 	if err := r.shorten(to, 0, &discontinuities); err != nil {
 		return diskError(err, "skip segments of a recording")

@@ -26,7 +26,7 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	at := int64(len(layout.Head))
 	for i, extent := range layout.Extents {
 		if extent.Track < 0 || extent.Track >= len(tracks) {
-			return nil, fmt.Errorf("extent %d is of track %d of %d", i, extent.Track, len(tracks))
+			return nil, fmt.Errorf("extent %d refers to track %d of %d", i, extent.Track, len(tracks))
 		}
 		f.starts[i] = at
 		at += extent.Length
@@ -95,7 +95,7 @@ func (r *fileReader) Seek(offset int64, whence int) (int64, error) {
 		offset += r.file.layout.Size
 	}
 	if offset < 0 {
-		return 0, errors.New("seek to before the start of a file")
+		return 0, errors.New("seek to before the start of the file")
 	}
 	r.at = offset
 	return offset, nil

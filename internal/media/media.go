@@ -124,7 +124,7 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 	}
 	defer body.Close()
 	if info.Size > maxIndex {
-		return nil, fmt.Errorf("index of %s: %d bytes are too many", prefix, info.Size)
+		return nil, fmt.Errorf("index of %s: %d bytes exceed the maximum", prefix, info.Size)
 	}
 	data, err := io.ReadAll(io.LimitReader(body, maxIndex))
 	if err != nil {
@@ -151,7 +151,7 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 		return cmaf.TrackIndex{}, err
 	}
 	if good != len(entries) {
-		return cmaf.TrackIndex{}, fmt.Errorf("it breaks off after %d of %d bytes", good, len(entries))
+		return cmaf.TrackIndex{}, fmt.Errorf("it is damaged after %d of %d bytes", good, len(entries))
 	}
 	return cmaf.TrackIndex{Track: head.Track, Changes: head.Changes, Folders: head.Folders, Segments: segments}, nil
 }

@@ -146,7 +146,7 @@ func readObject(ctx context.Context, store blob.Store, key string, data []byte) 
 	}
 	_, err = io.ReadFull(body, data)
 	if err := errors.Join(err, body.Close()); err != nil {
-		return weir.Wrap(weir.Upstream, err, "the storage broke off")
+		return weir.Wrap(weir.Upstream, err, "the storage ended the connection early")
 	}
 	return nil
 }

@@ -109,11 +109,11 @@ func Record(dir string, track cmaf.Track) (*Recorder, error) {
 func create(dir string, track cmaf.Track) (*Recorder, error) {
 	folders, err := makeFolder(dir)
 	if err != nil {
-		return nil, diskError(err, "make the folder of a recording")
+		return nil, diskError(err, "create the folder of a recording")
 	}
 	r := &Recorder{dir: dir, unsynced: unsynced{folders: folders}}
 	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
-		return nil, diskError(err, "make the folder of a recording")
+		return nil, diskError(err, "create the folder of a recording")
 	}
 	head, err := writeIndex(indexHead{Track: track}, nil)
 	if err != nil {
@@ -262,7 +262,7 @@ func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 		length += int64(len(buffer))
 	}
 	if size := part.Size(); size != length || size == 0 {
-		return fmt.Errorf("a part of segment %d has %d bytes, its samples have %d with its head", r.next, length, size)
+		return fmt.Errorf("a part of segment %d has %d bytes, its description says %d", r.next, length, size)
 	}
 	if err := r.truncateTorn(); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 		return err
 	}
 	if len(r.ends) == 0 || !slices.Equal(partEnds(segment), r.ends) {
-		return fmt.Errorf("segment %d can't end with %d parts of %d bytes, there are %d of %d", r.next, len(segment.Parts), segment.Size(), len(r.ends), lastOf(r.ends))
+		return fmt.Errorf("segment %d can't end with %d parts of %d bytes: %d parts of %d bytes were written", r.next, len(segment.Parts), segment.Size(), len(r.ends), lastOf(r.ends))
 	}
 	if err := r.truncateTorn(); err != nil {
 		return err
@@ -318,7 +318,7 @@ func (r *Recorder) writable(open bool) error {
 	case r.closed:
 		return errors.New("the recording is closed")
 	case open && r.file == nil:
-		return fmt.Errorf("segment %d of the recording was not begun", r.next)
+		return fmt.Errorf("segment %d of the recording is not open", r.next)
 	case !open && r.file != nil:
 		return fmt.Errorf("segment %d of the recording is still open", r.next)
 	}
@@ -331,7 +331,7 @@ func (r *Recorder) truncateTorn() error {
 		return nil
 	}
 	if err := r.file.Truncate(lastOf(r.ends)); err != nil {
-		return diskError(err, "mend a segment of a recording")
+		return diskError(err, "truncate a segment of a recording")
 	}
 	r.torn = false
 	return nil
@@ -384,7 +384,7 @@ func (r *Recorder) Tidy() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
 	if err := r.compact(compactAfter); err != nil {
-		if err := diskError(err, "shorten the index of a recording"); weir.KindOf(err) != weir.Full {
+		if err := diskError(err, "compact the index of a recording"); weir.KindOf(err) != weir.Full {
 			return err
 		}
 	}

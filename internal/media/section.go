@@ -60,10 +60,10 @@ func (s *section) Seek(offset int64, whence int) (int64, error) {
 	case io.SeekEnd:
 		offset += s.start + s.size
 	default:
-		return 0, errors.New("seek from nowhere")
+		return 0, errors.New("seek with an invalid whence")
 	}
 	if offset < s.start {
-		return 0, errors.New("seek to before the start of a file")
+		return 0, errors.New("seek to before the start of the file")
 	}
 	at, err := s.file.Seek(offset, io.SeekStart)
 	return at - s.start, err

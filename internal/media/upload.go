@@ -107,7 +107,7 @@ func restoreTrack(ctx context.Context, store blob.Store, prefix string, period i
 		return 0, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return 0, diskError(err, "make the folder of a recording")
+		return 0, diskError(err, "create the folder of a recording")
 	}
 	g, fetching := errgroup.WithContext(ctx)
 	g.SetLimit(restoresAtOnce)
@@ -139,11 +139,11 @@ func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file str
 	defer body.Close()
 	f, err := os.Create(file)
 	if err != nil {
-		return diskError(err, "make a segment of a recording")
+		return diskError(err, "create a segment of a recording")
 	}
 	_, err = io.Copy(f, body)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return weir.Wrap(weir.Upstream, err, "the storage broke off")
+		return weir.Wrap(weir.Upstream, err, "the storage ended the connection early")
 	}
 	return nil
 }
