@@ -153,10 +153,10 @@ func badPublishers() []offender {
 	const handshake, idle = 10 * time.Second, 10 * time.Second
 	write := func(e io.Writer, b ...byte) { _, _ = e.Write(b) }
 	return []offender{
-		{"noise", "it does not speak RTMP", false, raw(func(o *offenders, c net.Conn) { write(c, append([]byte{9}, o.noise[:3000]...)...) })},
-		{"half a handshake", "nothing came in time", true, raw(func(o *offenders, c net.Conn) { write(c, append([]byte{3}, o.noise[:700]...)...) })},
-		{"noise after the handshake", "before a stream key was shown", false, shaken(handshake, func(o *offenders, _ context.Context, e *rtmpEncoder) { write(e, o.noise...) })},
-		{"half a chunk", "nothing came in time", true, shaken(handshake, func(_ *offenders, _ context.Context, e *rtmpEncoder) { write(e, 3, 0, 0, 0, 0) })},
+		{"noise", "the other end does not speak RTMP", false, raw(func(o *offenders, c net.Conn) { write(c, append([]byte{9}, o.noise[:3000]...)...) })},
+		{"half a handshake", "no data arrived in time", true, raw(func(o *offenders, c net.Conn) { write(c, append([]byte{3}, o.noise[:700]...)...) })},
+		{"noise after the handshake", "before it sent a stream key", false, shaken(handshake, func(o *offenders, _ context.Context, e *rtmpEncoder) { write(e, o.noise...) })},
+		{"half a chunk", "no data arrived in time", true, shaken(handshake, func(_ *offenders, _ context.Context, e *rtmpEncoder) { write(e, 3, 0, 0, 0, 0) })},
 		{"huge chunks", "bytes; 65536 are allowed here", false, shaken(handshake, func(_ *offenders, _ context.Context, e *rtmpEncoder) {
 			_ = e.send(rtmpChunkSize, 0, []byte{0x7F, 0xFF, 0xFF, 0xFF})
 			write(e, 3, 0, 0, 0, 0xFF, 0xFF, 0xFF, rtmpCommand, 0, 0, 0, 0)
@@ -165,7 +165,7 @@ func badPublishers() []offender {
 			_ = e.send(rtmpCommand, 0, bytes.Repeat([]byte{0x0A, 0xFF, 0xFF, 0xFF, 0xFF}, 6000))
 		})},
 		{"wrong keys", "no stream has this stream key", false, shaken(handshake, func(_ *offenders, _ context.Context, e *rtmpEncoder) { _ = e.publish("0000-0000-0000-0000") })},
-		{"random tags", "publisher can't be taken", false, published(idle, (*offenders).randomTags)},
+		{"random tags", "publisher sent unusable media", false, published(idle, (*offenders).randomTags)},
 		{"stops in the middle", "publisher lost", true, published(idle, func(_ *offenders, _ context.Context, e *rtmpEncoder) {
 			_ = e.send(rtmpPicture, 0, pictureConfig(crowdSPS, crowdPPS))
 			_ = e.send(rtmpPicture, 0, picture(stamped(0, true, 100)))
@@ -183,9 +183,9 @@ func badPublishers() []offender {
 				return
 			}
 		})},
-		{"a million small pictures", "publisher can't be taken", false, published(idle, (*offenders).smallPictures)},
-		{"a clock that stands still", "publisher can't be taken", false, published(idle, (*offenders).standsStill)},
-		{"another picture all the time", "publisher can't be taken", false, published(idle, (*offenders).changes)},
+		{"a million small pictures", "publisher sent unusable media", false, published(idle, (*offenders).smallPictures)},
+		{"a clock that stands still", "publisher sent unusable media", false, published(idle, (*offenders).standsStill)},
+		{"another picture all the time", "publisher sent unusable media", false, published(idle, (*offenders).changes)},
 		{"datagrams", "", false, (*offenders).datagrams},
 		{"half an SRT handshake", "", false, (*offenders).halfSRT},
 		{"wrong keys over SRT", "no stream has this stream key", false, func(o *offenders, ctx context.Context) error { return o.overSRT(ctx, "0000-0000-0000-0000", nil) }},

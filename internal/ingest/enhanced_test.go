@@ -206,7 +206,7 @@ func TestFirstTrackCounts(t *testing.T) {
 	if diff := cmp.Diff([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, audio); diff != "" {
 		t.Errorf("audio (-want +got):\n%s", diff)
 	}
-	if n := bytes.Count([]byte(log.String()), []byte("the first one counts")); n != 2 {
+	if n := bytes.Count([]byte(log.String()), []byte("the first one is used")); n != 2 {
 		t.Errorf("the log has %d lines about other tracks, want 2:\n%s", n, log)
 	}
 }

@@ -94,7 +94,7 @@ func (f *feed) addPacket(ctx context.Context, p codec.Packet, at time.Duration) 
 	case len(u.Data) == 0 || !l.known:
 		return nil
 	case p.Kind == cmaf.Audio && len(u.Data) > maxAudio:
-		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.Data), maxAudio)
+		return weir.Errorf(weir.Invalid, "an audio frame has %d bytes; the maximum is %d", len(u.Data), maxAudio)
 	}
 	at += p.Offset
 	if p.Kind == cmaf.Audio {
@@ -115,7 +115,7 @@ func (f *feed) selectTrack(ctx context.Context, l *feedTrack, p codec.Packet) (b
 	if l.codec != "" && l.id != p.Track {
 		if !l.others {
 			l.others = true
-			f.log.Info("more than one track of a kind; the first one counts", "kind", p.Kind)
+			f.log.Info("the encoder sends several tracks of a kind; the first one is used", "kind", p.Kind)
 		}
 		return false, nil
 	}
@@ -133,16 +133,16 @@ func (f *feed) selectTrack(ctx context.Context, l *feedTrack, p codec.Packet) (b
 		return true, nil
 	}
 	if p.Kind == cmaf.Video {
-		return false, weir.Errorf(weir.Invalid, "pictures in %s can't be taken; send H.264, HEVC or AV1", p.Codec)
+		return false, weir.Errorf(weir.Invalid, "video in %s is not supported; send H.264, HEVC or AV1", p.Codec)
 	}
-	f.ignore(l, p.Codec+" can't be taken; send AAC or Opus")
+	f.ignore(l, p.Codec+" is not supported; send AAC or Opus")
 	return false, nil
 }
 
 // ignore drops a track. The stream goes on without it.
 func (f *feed) ignore(l *feedTrack, why string) {
-	f.log.Warn("sound is left out", "reason", why)
-	f.to.SetIssue("the sound is left out: " + why)
+	f.log.Warn("the audio is left out", "reason", why)
+	f.to.SetIssue("the audio is left out: " + why)
 	l.ignored = true
 	if l.known {
 		l.known, f.changed = false, true
@@ -248,7 +248,7 @@ func (f *feed) setTracks(ctx context.Context) error {
 		f.since, f.changes = now, 0
 	}
 	if f.changes++; f.changes > maxChanges {
-		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChanges)
+		return weir.Errorf(weir.Invalid, "the encoder changes its tracks more than %d times a minute; check its settings", maxChanges)
 	}
 	f.changed = false
 	var tracks []cmaf.Track

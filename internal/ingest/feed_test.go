@@ -180,10 +180,10 @@ func TestFeed(t *testing.T) {
 		}, "[v90a48000] v40"},
 		{"unsupported audio codec", func(f *feeder) {
 			f.announce(true, true)
-			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV audio codec 2", Data: []byte{1}}, 0)
 			f.videoConfig(small)
 			f.videoFrame(0, key)
-			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV audio codec 2", Data: []byte{1}}, 0)
 		}, "[v90] v0"},
 		{"audio becomes invalid", func(f *feeder) {
 			f.videoConfig(small)
@@ -196,7 +196,7 @@ func TestFeed(t *testing.T) {
 		}, "[v90a48000] v0 a10[v90] v40"},
 		{"unsupported video codec", func(f *feeder) {
 			f.send(codec.Packet{Kind: cmaf.Video, Codec: `"vp09"`, Data: []byte{1}}, 0)
-		}, ` pictures in "vp09" can't be taken; send H.264, HEVC or AV1`},
+		}, ` video in "vp09" is not supported; send H.264, HEVC or AV1`},
 		{"changes without end", func(f *feeder) {
 			f.announce(true, false)
 			for i := range 100 {
@@ -204,7 +204,7 @@ func TestFeed(t *testing.T) {
 				f.videoFrame(0, key)
 			}
 			f.pub.frames = nil
-		}, " what is sent changes more than 30 times a minute"},
+		}, " the encoder changes its tracks more than 30 times a minute; check its settings"},
 		{"the end comes early", func(f *feeder) {
 			f.videoConfig(small)
 			f.videoFrame(0, key)
@@ -277,7 +277,7 @@ func TestFeedLogLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(book.String(), "sound is left out"); n == 0 || n > mediaLinesAtOnce+1 {
+	if n := strings.Count(book.String(), "the audio is left out"); n == 0 || n > mediaLinesAtOnce+1 {
 		t.Errorf("%d lines about audio that is left out, want at most %d", n, mediaLinesAtOnce)
 	}
 }

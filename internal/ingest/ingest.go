@@ -81,11 +81,11 @@ func (f *feed) end(ctx context.Context, log *slog.Logger, err error, clean, stop
 	case stopping:
 		log.Info("connection closed: shutting down")
 	case ended != nil:
-		log.Info("publisher was told to end", "reason", ended)
+		log.Info("publisher was stopped", "reason", ended)
 	case clean:
 		log.Info("publisher ended")
 	case weir.KindOf(err) != weir.Internal:
-		log.Warn("publisher can't be taken", "reason", err)
+		log.Warn("publisher sent unusable media", "reason", err)
 	default:
 		log.Warn("publisher lost", "reason", lost(err))
 	}
@@ -96,11 +96,11 @@ func lost(err error) string {
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, io.EOF):
-		return "it closed"
+		return "the connection was closed"
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "it closed in the middle of a message"
+		return "the connection was closed in the middle of a message"
 	case ok && timeout.Timeout():
-		return "nothing came in time"
+		return "no data arrived in time"
 	}
 	return err.Error()
 }

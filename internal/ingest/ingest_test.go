@@ -223,7 +223,7 @@ func start(t *testing.T, r RTMP, hub *testHub) (address string, log *logBook) {
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
-		if strings.Contains(log.String(), goodKey) || strings.Contains(log.String(), "defect") {
+		if strings.Contains(log.String(), goodKey) || strings.Contains(log.String(), "defect") || strings.Contains(log.String(), "panic") {
 			t.Errorf("the log has a key or a panic:\n%s", log)
 		}
 		if t.Failed() {

@@ -70,7 +70,7 @@ func (p Puller) run(ctx context.Context, pull pullRequest, to publisher) {
 		case <-reading.Done():
 		}
 	})
-	s.log.Info("pull begins")
+	s.log.Info("pull started")
 	release, err := p.Budget.Stream(to.Files())
 	if err == nil {
 		defer release()
@@ -135,8 +135,8 @@ func pullHost(where weir.Pull) string {
 func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			s.log.Error("pull ended by a defect", "err", problem, "stack", string(debug.Stack()))
-			err = weir.Errorf(weir.Invalid, "what %s sends can't be read", s.host)
+			s.log.Error("pull ended by a panic", "err", problem, "stack", string(debug.Stack()))
+			err = weir.Errorf(weir.Invalid, "the media of %s can't be read", s.host)
 		}
 	}()
 	if err := s.where.Check(); err != nil {
@@ -163,7 +163,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 		err = finished
 	}
 	if err == nil && !s.feed.started {
-		err = weir.Errorf(weir.Invalid, "%s sent no media that can be taken", s.host)
+		err = weir.Errorf(weir.Invalid, "%s sent no supported media", s.host)
 	}
 	return err
 }
@@ -194,9 +194,9 @@ func (s *pullSource) checkPlays(ctx context.Context) {
 		return
 	}
 	s.plays = true
-	s.log.Info("pull plays")
+	s.log.Info("pull is on air")
 	if err := s.pull.Plays(ctx); err != nil {
-		s.log.Warn("it could not be said that a pull plays", "err", err)
+		s.log.Warn("the state of the pull could not be saved", "err", err)
 	}
 }
 
@@ -220,21 +220,21 @@ func (s *pullSource) end(ctx context.Context, err error) {
 		s.log.Info("pull ended: an encoder sends to the stream now")
 		failed = s.pull.Finish(ctx)
 	case ctx.Err() != nil:
-		s.log.Info("pull let go: shutting down")
+		s.log.Info("pull released: shutting down")
 		failed = s.pull.Release(ctx)
 	case unwanted:
-		s.log.Info("pull is not wanted any more")
+		s.log.Info("pull was cancelled")
 		failed = s.pull.Finish(ctx)
 	case err == nil:
-		s.log.Info("pull is through")
+		s.log.Info("pull finished: the source has ended")
 		failed = s.pull.Finish(ctx)
 	default:
 		why := s.sentence(cmp.Or(ended, err))
-		s.log.Warn("pull failed; it will be tried again", "reason", why, "err", withoutURL(err))
+		s.log.Warn("pull failed and will be retried", "reason", why, "err", withoutURL(err))
 		failed = s.pull.Fail(ctx, why)
 	}
 	if failed != nil {
-		s.log.Warn("it could not be said how a pull ended", "err", failed)
+		s.log.Warn("the end of the pull could not be saved", "err", failed)
 	}
 }
 

@@ -89,7 +89,7 @@ func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *l
 	t.Cleanup(func() { g.Client(0).CloseIdleConnections() })
 	Puller{Guard: g, Log: log.logger()}.run(ctx, w, to)
 	t.Cleanup(func() {
-		if strings.Contains(log.String(), "defect") {
+		if strings.Contains(log.String(), "panic") {
 			t.Errorf("the log has a panic:\n%s", log)
 		}
 		if t.Failed() {
@@ -204,7 +204,7 @@ func TestPullWithoutAudio(t *testing.T) {
 			convert(t, original, filepath.Join(dir, s.file), s.args, "-c:v", "copy", "-c:a", "ac3")
 			w := newTestPull(server.URL + "/" + s.file)
 			p, _ := pullAll(t.Context(), t, w)
-			if w.ended != "finished" || !strings.HasPrefix(p.left, "the sound is left out: ") || !strings.Contains(p.left, "AAC") {
+			if w.ended != "finished" || !strings.HasPrefix(p.left, "the audio is left out: ") || !strings.Contains(p.left, "AAC") {
 				t.Errorf("the pull ended with %q, and the note is %q", w.ended, p.left)
 			}
 			checkPulled(t, cmaf.Video, video, framesOf(p, cmaf.Video))
@@ -243,7 +243,7 @@ func TestPullRefused(t *testing.T) {
 		{server.URL + "/none", "127.0.0.1 answers with status 404"},
 		{server.URL + "/text", "neither HLS nor MP4, FLV or MPEG-TS"},
 		{server.URL + "/away", "10.1.2.3 is a private address"},
-		{server.URL + "/file.m3u8", "address can't be used"},
+		{server.URL + "/file.m3u8", "invalid address"},
 		{server.URL + "/inside.m3u8", "10.1.2.3 is a private address"},
 		{server.URL + "/short.mp4", "ends in the middle"},
 		{server.URL + "/endless", "more than 8 MiB"},

@@ -89,7 +89,7 @@ func (s *pullSource) readHLS(ctx context.Context, w *fetcher, text []byte, asked
 func addressIn(base *url.URL, uri string) (*url.URL, error) {
 	u, err := base.Parse(uri)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, badPlaylist("names a file whose address can't be used")
+		return nil, badPlaylist("names a file with an invalid address")
 	}
 	return u, nil
 }
@@ -165,7 +165,7 @@ func (r *hlsReader) load(ctx context.Context) error {
 		return err
 	}
 	if master != nil {
-		return badPlaylist("has variants which have variants; there can be only one level of them")
+		return badPlaylist("has variants that are master playlists; they must be media playlists")
 	}
 	r.base, r.list = found, list
 	return nil
@@ -280,7 +280,7 @@ func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 		case r.list.Ended:
 			return nil
 		case silence > 3*r.list.Target+maxSilence:
-			return weir.Errorf(weir.Upstream, "the playlist of %s has had nothing new for %d seconds", r.at.Hostname(), int(silence.Seconds()))
+			return weir.Errorf(weir.Upstream, "the playlist of %s has had no new segment for %d seconds", r.at.Hostname(), int(silence.Seconds()))
 		}
 		if err := r.reload(ctx); err != nil {
 			return err
@@ -404,13 +404,13 @@ func (r *hlsReader) decrypt(ctx context.Context, segment hls.Segment, data []byt
 		text = strings.TrimPrefix(strings.TrimPrefix(text, "0x"), "0X")
 		given, err := hex.DecodeString(strings.Repeat("0", max(0, 32-len(text))) + text)
 		if err != nil || len(given) != aes.BlockSize {
-			return nil, badPlaylist("has an initialisation vector that can't be read")
+			return nil, badPlaylist("has an invalid initialisation vector")
 		}
 		iv = given
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil || len(key) != aes.BlockSize || len(data) == 0 || len(data)%aes.BlockSize != 0 {
-		return nil, badPlaylist("is encrypted, and its segments or its key have no possible length")
+		return nil, badPlaylist("is encrypted, and its segments or its key have an invalid length")
 	}
 	cipher.NewCBCDecrypter(block, iv).CryptBlocks(data, data)
 	padding := int(data[len(data)-1])

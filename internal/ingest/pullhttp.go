@@ -78,7 +78,7 @@ func (w *fetcher) get(ctx context.Context, at *url.URL, from, to int64) (*httpRe
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		cancel(nil)
-		return nil, weir.Errorf(weir.Invalid, "an address that the source names can't be read")
+		return nil, weir.Errorf(weir.Invalid, "an address in the source is invalid")
 	}
 	w.prepare(r)
 	r.Header.Set("Accept-Encoding", "identity") // or the length would be unknown
@@ -137,7 +137,7 @@ func notFound(err error) bool {
 }
 
 func errSilent(host string) error {
-	return weir.Errorf(weir.Upstream, "nothing came from %s for %d seconds", host, int(responseTimeout.Seconds()))
+	return weir.Errorf(weir.Upstream, "%s sent nothing for %d seconds", host, int(responseTimeout.Seconds()))
 }
 
 // failed returns an error in words for the owner.
@@ -220,7 +220,7 @@ func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 	case mpegts.Detect(head[:min(1, len(head))]):
 		return s.readTS(ctx, a, in)
 	}
-	return weir.Errorf(weir.Invalid, "what %s sends is neither HLS nor MP4, FLV or MPEG-TS", s.host)
+	return weir.Errorf(weir.Invalid, "%s sends neither HLS nor MP4, FLV or MPEG-TS", s.host)
 }
 
 // resumeAt returns the time in a file where reading continues. A live stream has none: its times

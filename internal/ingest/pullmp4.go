@@ -37,14 +37,14 @@ func (s *pullSource) configure(
 		if !supported || have[t.Kind] {
 			s.log.Info("a track of the source is left out", "kind", t.Kind, "codec", t.Codec)
 			if t.Kind == cmaf.Audio {
-				unsupported = cmp.Or(t.Codec, "its coding") + " can't be taken; AAC, and Opus with one or two channels, can be"
+				unsupported = cmp.Or(t.Codec, "its codec") + " is not supported; use AAC, or Opus with one or two channels"
 			}
 			continue
 		}
 		have[t.Kind], configs[i] = true, codec.Packet{Kind: t.Kind, Codec: c.Codec, Config: true, Data: c.Record}
 	}
 	if len(have) == 0 {
-		return nil, weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
+		return nil, weir.Errorf(weir.Invalid, "the file has no supported track; use H.264, HEVC or AV1 with AAC or Opus")
 	}
 	announce(have[cmaf.Video], have[cmaf.Audio])
 	if unsupported != "" && !have[cmaf.Audio] && !audioElsewhere {
@@ -75,7 +75,7 @@ func (s *pullSource) readMP4(ctx context.Context, w *fetcher, a *httpResponse, i
 		head, err := in.Peek(16)
 		if len(head) < 8 {
 			if err == nil || errors.Is(err, io.EOF) {
-				err = weir.Errorf(weir.Invalid, "the MP4 file has no moov box, so nothing says what is in it")
+				err = weir.Errorf(weir.Invalid, "the MP4 file has no moov box, which describes its tracks")
 			}
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *pullSource) readMP4(ctx context.Context, w *fetcher, a *httpResponse, i
 			return s.readMovie(ctx, w, a, in, moov, at+size, media)
 		case name == "mdat" && (size >= 8 || size == 0):
 			if size == 0 {
-				return weir.Errorf(weir.Invalid, "the MP4 file has no moov box, so nothing says what is in it")
+				return weir.Errorf(weir.Invalid, "the MP4 file has no moov box, which describes its tracks")
 			}
 			// The moov box is behind the media and is fetched first.
 			media = at
@@ -157,10 +157,10 @@ func (s *pullSource) readSamples(ctx context.Context, w *fetcher, a *httpRespons
 			continue
 		}
 		if next.Size > codec.MaxFrame {
-			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, codec.MaxFrame)
+			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; the maximum is %d", next.Size, codec.MaxFrame)
 		}
 		if latest = max(latest, next.DTS); latest-next.DTS > maxApart {
-			return weir.Errorf(weir.Invalid, "sound and picture lie more than %d s apart in the MP4 file", int(maxApart.Seconds()))
+			return weir.Errorf(weir.Invalid, "audio and video are more than %d s apart in the MP4 file", int(maxApart.Seconds()))
 		}
 		if skip := next.Offset - at; skip < 0 || skip > 1<<20 {
 			// A new request is cheaper than reading up to there.

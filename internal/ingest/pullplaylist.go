@@ -22,18 +22,18 @@ func readPlaylist(data []byte) (*hls.Master, *hls.Media, error) {
 	master, list, err := hls.Parse(data)
 	switch {
 	case errors.Is(err, hls.ErrVariables):
-		err = badPlaylist("%v, which can't be pulled", err)
+		err = badPlaylist("%v, which are not supported", err)
 	case err != nil:
 		err = badPlaylist("%v", err)
 	case master != nil:
 	case list.IFramesOnly:
 		err = badPlaylist("has only key frames")
 	case list.Sequence < 0 || list.DiscontinuitySequence < 0:
-		err = badPlaylist("has a number that can't be read")
+		err = badPlaylist("has an invalid sequence number")
 	case list.Target < 0 || slices.ContainsFunc(list.Segments, untimed):
-		err = badPlaylist("has a duration that can't be read")
+		err = badPlaylist("has an invalid duration")
 	case slices.ContainsFunc(list.Keys, unusable):
-		err = badPlaylist("is encrypted in a way that can't be pulled; AES-128 can be")
+		err = badPlaylist("is encrypted in an unsupported way; use AES-128")
 	default: // segments are pulled when they are complete
 		list.Segments = slices.DeleteFunc(list.Segments, func(s hls.Segment) bool { return s.Open })
 	}

@@ -43,9 +43,9 @@ func (s *pullSource) readRTMP(ctx context.Context) error {
 		return weir.Errorf(weir.Upstream, "the stream at %s has ended", s.host)
 	case refused:
 		why := cmp.Or(refusal.Code, "it gives no reason")
-		return weir.Errorf(weir.Upstream, "%s refuses: %s", s.host, why)
+		return weir.Errorf(weir.Upstream, "%s refused the stream: %s", s.host, why)
 	case isNetwork && network.Timeout():
-		return weir.Wrap(weir.Upstream, err, "nothing came from %s in time", s.host)
+		return weir.Wrap(weir.Upstream, err, "%s sent nothing in time", s.host)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isNetwork:
 		return weir.Wrap(weir.Upstream, err, "%s ended the connection", s.host)
 	}

@@ -86,9 +86,9 @@ func (s *pullSource) readSRT(ctx context.Context) error {
 		if _, ok := errors.AsType[*weir.Error](err); ok || ctx.Err() != nil {
 			return err
 		}
-		return weir.Wrap(weir.Upstream, err, "nothing more came from %s", s.host)
+		return weir.Wrap(weir.Upstream, err, "%s stopped sending", s.host)
 	}
-	return weir.Errorf(weir.Upstream, "the stream at %s has ended, or nothing came from it for %d seconds", s.host, int(idleTime.Seconds()))
+	return weir.Errorf(weir.Upstream, "the stream at %s has ended, or it sent nothing for %d seconds", s.host, int(idleTime.Seconds()))
 }
 
 // srtProblem returns an error of Dial in words for the owner.
@@ -98,11 +98,11 @@ func (s *pullSource) srtProblem(err error) error {
 		return weir.Errorf(weir.Invalid, "the pull source must be srt://<host>:<port>?streamid=<id>; "+
 			"passphrase, pbkeylen and latency (in milliseconds) may follow")
 	case errors.Is(err, srt.ErrMode):
-		return weir.Errorf(weir.Invalid, "weir calls the pull source: leave out mode, or write mode=caller")
+		return weir.Errorf(weir.Invalid, "weir is the SRT caller of the pull source: leave out mode, or write mode=caller")
 	case errors.Is(err, srt.ErrLatency):
 		return weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", srt.MaxLatency.Milliseconds())
 	case errors.Is(err, srt.ErrConnect):
-		return weir.Wrap(weir.Upstream, err, "%s did not take the call over SRT; check the address, the streamid and the passphrase", s.host)
+		return weir.Wrap(weir.Upstream, err, "%s did not accept the connection over SRT; check the address, the streamid and the passphrase", s.host)
 	}
 	return err
 }

@@ -95,7 +95,7 @@ func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 				c.publisher.Close(false)
 			}
 			c.conn.Cut()
-			c.log.Error("connection ended by a defect", "err", problem, "stack", string(debug.Stack()))
+			c.log.Error("connection ended by a panic", "err", problem, "stack", string(debug.Stack()))
 		}
 	}()
 	err := c.conn.Serve(ctx, rtmp.Handler{
@@ -140,7 +140,7 @@ func (c *rtmpConnection) publish(ctx context.Context, key string) error {
 	if err := c.slot.goOnAir(p); err != nil {
 		return errors.New(refusedKey(err, c.log))
 	}
-	c.place.Leave() // nobody throws it out from now on
+	c.place.Leave() // it is not evicted from now on
 	c.publisher = p
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, bounded(c.log))
@@ -172,15 +172,15 @@ func (c *rtmpConnection) end(ctx context.Context, err error) {
 	case stopping:
 		c.log.Info("connection closed: shutting down")
 	case errors.Is(err, net.ErrClosed):
-		c.log.Debug("connection closed for another one")
+		c.log.Debug("connection closed: another one needed its place")
 	case refused:
 		c.slot.fail()
 		c.server.unauthenticated.report(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
 	case c.conn.Received() == 0 && quiet(err):
-		c.log.Debug("connection without a byte")
+		c.log.Debug("connection closed without data")
 	default:
 		c.slot.fail()
-		c.server.unauthenticated.report(c.log, slog.LevelInfo, "connection ended before a stream key was shown", lost(err))
+		c.server.unauthenticated.report(c.log, slog.LevelInfo, "connection ended before it sent a stream key", lost(err))
 	}
 	c.conn.Close()
 }

@@ -190,12 +190,12 @@ func TestGarbage(t *testing.T) {
 		send func(t *testing.T, conn net.Conn)
 		log  string
 	}{
-		{"HTTP", func(_ *testing.T, c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }, "it does not speak RTMP"},
-		{"TLS", func(_ *testing.T, c net.Conn) { _, _ = c.Write([]byte{0x16, 3, 1, 2, 0}) }, "it does not speak RTMP"},
-		{"nothing", func(*testing.T, net.Conn) {}, "connection without a byte"},
+		{"HTTP", func(_ *testing.T, c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }, "the other end does not speak RTMP"},
+		{"TLS", func(_ *testing.T, c net.Conn) { _, _ = c.Write([]byte{0x16, 3, 1, 2, 0}) }, "the other end does not speak RTMP"},
+		{"nothing", func(*testing.T, net.Conn) {}, "connection closed without data"},
 		{"half a handshake", func(_ *testing.T, c net.Conn) { _, _ = c.Write(append([]byte{3}, noise[:700]...)) }, "closed in the middle"},
-		{"noise", func(_ *testing.T, c net.Conn) { _, _ = c.Write(append([]byte{3}, noise...)) }, "before a stream key"},
-		{"noise after the handshake", func(t *testing.T, c net.Conn) { _, _ = hello(t, c).Write(noise) }, "before a stream key"},
+		{"noise", func(_ *testing.T, c net.Conn) { _, _ = c.Write(append([]byte{3}, noise...)) }, "before it sent a stream key"},
+		{"noise after the handshake", func(t *testing.T, c net.Conn) { _, _ = hello(t, c).Write(noise) }, "before it sent a stream key"},
 		{"too much before the key", func(t *testing.T, conn net.Conn) {
 			c := hello(t, conn)
 			for range 100 {
@@ -205,8 +205,8 @@ func TestGarbage(t *testing.T) {
 		{"a large message before the key", func(t *testing.T, c net.Conn) {
 			_, _ = hello(t, c).Write([]byte{3, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageCommand, 0, 0, 0, 0})
 		}, "a message of 16777215 bytes"},
-		{"media before the key", func(t *testing.T, c net.Conn) { hello(t, c).audioConfig() }, "media came before a stream key"},
-		{"publish before connect", func(t *testing.T, c net.Conn) { hello(t, c).command("publish", nil, goodKey) }, "publish at the wrong time"},
+		{"media before the key", func(t *testing.T, c net.Conn) { hello(t, c).audioConfig() }, "media arrived before a stream key"},
+		{"publish before connect", func(t *testing.T, c net.Conn) { hello(t, c).command("publish", nil, goodKey) }, "unexpected publish command"},
 		{"deep command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, deep...) }, "a command can't be read"},
 		{"long command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, noise[:40<<10]...) }, "a command of 40960 bytes"},
 		{"empty command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand) }, "a command without a number"},
@@ -215,10 +215,10 @@ func TestGarbage(t *testing.T) {
 			c.command("connect", amf0.Object{{Key: "app", Value: "live"}})
 			c.command("play", nil, goodKey)
 		}, "this address is for publishing"},
-		{"publish twice", published(func(c *client) { c.publish(goodKey) }), "publish at the wrong time"},
+		{"publish twice", published(func(c *client) { c.publish(goodKey) }), "unexpected publish command"},
 		{"stops in the middle", published(bytesOf(4, 0, 0, 0, 0, 1, 0, messageVideo, 1, 0, 0, 0, 0x17, 1)), "closed in the middle"},
-		{"noise as video", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
-		{"noise for a frame", published(func(c *client) { c.send(messageVideo, 0x17, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 1) }), "publisher can't be taken"},
+		{"noise as video", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher sent unusable media"},
+		{"noise for a frame", published(func(c *client) { c.send(messageVideo, 0x17, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 1) }), "publisher sent unusable media"},
 		{"obsolete video codec", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
 		{"short video tag", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
 		{"a huge message", published(bytesOf(4, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageVideo, 1, 0, 0, 0)), "a message of 16777215 bytes"},
@@ -318,7 +318,7 @@ func TestTooManyConnections(t *testing.T) {
 	onAir.audioFrame()
 	hub.wait(t, "audio of the encoder on air", func() bool { return hub.count() == 1 })
 	stop()
-	log.wait(t, "closed for another one")
+	log.wait(t, "another one needed its place")
 	if n := admission.Stats().TurnedAway; n != 0 {
 		t.Errorf("%d addresses were turned away for invalid keys", n)
 	}
@@ -407,7 +407,7 @@ func TestPanic(t *testing.T) {
 	if p, n := hub.only(t), s.Admission.Stats().Connections; p.closed != "lost" || n != 0 {
 		t.Errorf("ended %s, %d connections, want lost, none", p.closed, n)
 	}
-	log.wait(t, "connection ended by a defect")
+	log.wait(t, "connection ended by a panic")
 }
 
 // defective is a publisher that has a defect.

@@ -116,7 +116,7 @@ func (a *Admission) turnAway(from netip.Addr, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now := time.Now(); now.Sub(a.logged) > logEvery {
-		a.log.Warn("some encoders were turned away", "count", count-a.reported, "open", a.open.Load(), "remote", from.String(), "reason", why.Error())
+		a.log.Warn("encoders were refused", "count", count-a.reported, "open", a.open.Load(), "remote", from.String(), "reason", why.Error())
 		a.reported, a.logged = count, now
 	}
 }

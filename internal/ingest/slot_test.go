@@ -78,5 +78,5 @@ func TestRTMPSGarbage(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, conn) // until the server has closed
-	log.wait(t, "level=INFO", "before a stream key")
+	log.wait(t, "level=INFO", "before it sent a stream key")
 }

@@ -384,5 +384,5 @@ func TestSRTLoss(t *testing.T) {
 	if n := len(p.of(cmaf.Video)); n < 50-3*conn.missing || n >= 50 || conn.missing == 0 {
 		t.Errorf("%d of 50 video frames arrived, where %d packets were lost", n, conn.missing)
 	}
-	log.wait(t, "frames were left out")
+	log.wait(t, "frames were dropped")
 }

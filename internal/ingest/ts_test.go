@@ -37,8 +37,8 @@ func TestTSUnsupportedCodecs(t *testing.T) {
 		tracks        int
 		err, log      string
 	}{
-		{"audio", "-c:v copy -c:a ac3", 1, "", "AC-3 can't be taken; send AAC or Opus"},
-		{"video", "-c:v mpeg2video -c:a copy", 0, "pictures in MPEG-2 can't be taken", ""},
+		{"audio", "-c:v copy -c:a ac3", 1, "", "AC-3 is not supported; send AAC or Opus"},
+		{"video", "-c:v mpeg2video -c:a copy", 0, "video in MPEG-2 is not supported", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			hub, log := newTestHub(), &logBook{}
@@ -54,7 +54,7 @@ func TestTSUnsupportedCodecs(t *testing.T) {
 			}
 			log.wait(t, tt.log)
 			pub := hub.publishers[0]
-			if want := "the sound is left out: " + tt.log; tt.log != "" && pub.left != want {
+			if want := "the audio is left out: " + tt.log; tt.log != "" && pub.left != want {
 				t.Errorf("the health says %q, want %q", pub.left, want)
 			}
 			if tt.tracks == 0 && len(pub.tracks) == 0 {

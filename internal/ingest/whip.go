@@ -37,8 +37,8 @@ type WHIP struct {
 
 // Why a session ends, beside the errors of package rtc.
 var (
-	errNoMedia          = errors.New("nothing came in time")
-	errPublisherStopped = errors.New("the publisher was told to end")
+	errNoMedia          = errors.New("no media arrived in time")
+	errPublisherStopped = errors.New("the publisher was stopped")
 )
 
 // Endpoint returns the handler. Its Close ends the sessions.
@@ -154,8 +154,8 @@ func (s *whipSession) receive(ctx context.Context) (err error) {
 	// A panic that an encoder causes ends only its own session.
 	defer func() {
 		if problem := recover(); problem != nil {
-			s.log.Error("session ended by a defect", "err", problem, "stack", string(debug.Stack()))
-			err = errors.New("a defect")
+			s.log.Error("session ended by a panic", "err", problem, "stack", string(debug.Stack()))
+			err = errors.New("panic")
 		}
 	}()
 	silence := time.AfterFunc(firstMediaTime+handshakeTime, func() { s.end(errNoMedia) })

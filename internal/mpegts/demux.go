@@ -118,7 +118,7 @@ func (d *Demuxer) used() []*demuxTrack {
 func (d *Demuxer) drop() {
 	d.dropped++
 	if now := time.Now(); now.Sub(d.logged) > logEvery {
-		d.log.Warn("what came in is damaged; frames were left out", "count", d.dropped)
+		d.log.Warn("the transport stream is damaged; frames were dropped", "count", d.dropped)
 		d.dropped, d.logged = 0, now
 	}
 }

@@ -87,7 +87,7 @@ func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 		return nil
 	}
 	if len(tracks) > 1 {
-		d.log.Info("more than one track of a kind; the first that can be taken counts",
+		d.log.Info("the transport stream has several tracks of a kind; the first supported one is used",
 			"kind", tracks[0].kind, "count", len(tracks))
 	}
 	i := max(slices.IndexFunc(tracks, func(t trackInfo) bool { return t.supported }), 0)

@@ -67,7 +67,7 @@ func newMuxTrack(t Track, pid uint16) (*muxTrack, error) {
 	case codec.EAC3:
 		s.streamType, s.streamID, s.descriptors = typeEAC3, idPrivate, registration("EAC3")
 	default:
-		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it", t.Config.RFC6381)
+		return nil, weir.Errorf(weir.Invalid, "MPEG-TS can't carry %s; use CMAF segments", t.Config.RFC6381)
 	}
 	if len(t.Language) == 3 && t.Language != "und" {
 		s.descriptors = append(append(s.descriptors, tagLanguage, 4), t.Language...)
@@ -83,7 +83,7 @@ func adtsHeader(record []byte) ([]byte, error) {
 	}
 	config, _ := codec.ParseAudioConfig(record)
 	if config.Channels == 0 {
-		return nil, weir.Errorf(weir.Invalid, "AAC with an odd layout of channels has no place in MPEG-TS")
+		return nil, weir.Errorf(weir.Invalid, "MPEG-TS can't carry AAC with a channel layout that ADTS does not have")
 	}
 	return config.ADTSHeader()
 }
@@ -119,7 +119,7 @@ func (n *nalFraming) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, er
 	}
 	for unit, err := range codec.Units(sample, n.lengthSize) {
 		if err != nil {
-			return nil, weir.Errorf(weir.Invalid, "a video sample is damaged: the lengths of its NAL units don't add up")
+			return nil, weir.Errorf(weir.Invalid, "a video sample is damaged: the lengths of its NAL units are wrong")
 		}
 		if len(unit) > 0 && n.kind(unit) != codec.NALDelimiter {
 			dst = append(append(dst, codec.StartCode...), unit...)

@@ -164,7 +164,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 		return "", weir.Errorf(weir.TooLarge, "the body is longer than %d bytes", MaxOffer)
 	}
 	if err != nil {
-		return "", weir.Errorf(weir.Refused, "the body did not come whole")
+		return "", weir.Errorf(weir.Refused, "the body is incomplete")
 	}
 	return string(text), nil
 }

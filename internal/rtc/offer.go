@@ -41,10 +41,10 @@ func readOffer(text, direction string) (offer, error) {
 		return bad("it is not SDP")
 	}
 	if _, lite := d.Attribute(sdp.AttrKeyICELite); lite {
-		return bad("it comes from an ICE-lite agent, and so is this server; one of the two must look for the other")
+		return bad("it comes from an ICE-lite agent, and this server is one too; use a full ICE agent")
 	}
 	if len(d.MediaDescriptions) > maxSections {
-		return bad("it has more than %d media", maxSections)
+		return bad("it has more than %d media sections", maxSections)
 	}
 	var o offer
 	var foreign, wrongWay bool
@@ -70,7 +70,7 @@ func readOffer(text, direction string) (offer, error) {
 	}
 	switch {
 	case !o.video && foreign:
-		return offer{}, weir.Errorf(weir.Unsupported, "the offer has no H.264, and weir takes no other pictures over WebRTC; prefer H.264 in the codec preferences of the sender")
+		return offer{}, weir.Errorf(weir.Unsupported, "the offer has no H.264, the only video codec that weir supports over WebRTC; prefer H.264 in the codec preferences of the sender")
 	case !o.video && !o.audio && wrongWay:
 		return bad("all its media are %s", direction)
 	case !o.video && !o.audio:
@@ -136,7 +136,7 @@ func checkFragment(text, offer string) error {
 			return weir.Errorf(weir.Refused, "the fragment is not SDP")
 		}
 		if strings.HasPrefix(line, "a=ice-ufrag:") && !strings.Contains(offer, line+"\r\n") {
-			return weir.Errorf(weir.Invalid, "ICE restarts are not possible here; end the session and make a new one")
+			return weir.Errorf(weir.Invalid, "ICE restarts are not supported; end the session and start a new one")
 		}
 	}
 	return nil

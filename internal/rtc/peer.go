@@ -99,8 +99,8 @@ func (p *peer) changed(state webrtc.PeerConnectionState) {
 func (p *peer) answerOffer(ctx context.Context, prepare func() error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			p.server.log.ErrorContext(ctx, "an offer led to a defect", "err", problem)
-			err = p.unusable(errors.New("a defect"))
+			p.server.log.ErrorContext(ctx, "an offer caused a panic", "err", problem)
+			err = p.unusable(errors.New("panic"))
 		}
 	}()
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: p.offer.text}); err != nil {
@@ -122,7 +122,7 @@ func (p *peer) answerOffer(ctx context.Context, prepare func() error) (err error
 	select {
 	case <-gathered:
 	case <-ctx.Done():
-		return weir.Wrap(weir.Busy, context.Cause(ctx), "the answer took too long; try again")
+		return weir.Wrap(weir.Busy, context.Cause(ctx), "the SDP answer took too long; try again")
 	}
 	p.answer = p.pc.LocalDescription().SDP
 	return nil
@@ -133,7 +133,7 @@ func (p *peer) answerOffer(ctx context.Context, prepare func() error) (err error
 func (p *peer) unusable(cause error) error {
 	p.server.log.Debug("an offer can't be used", "err", cause)
 	if strings.Contains(cause.Error(), "codec") {
-		return weir.Errorf(weir.Unsupported, "the offer has no form of H.264 or Opus that this server takes")
+		return weir.Errorf(weir.Unsupported, "the offer has no profile of H.264 or Opus that this server supports")
 	}
 	return weir.Errorf(weir.Refused, "the offer can't be used: it does not describe media that can be sent and received")
 }
@@ -182,7 +182,7 @@ func (p *peer) Close() {
 	p.closing.Do(func() {
 		p.timer.Stop()
 		if err := p.pc.GracefulClose(); err != nil && !errors.Is(err, io.EOF) {
-			p.server.log.Debug("a connection was not closed in order", "err", err)
+			p.server.log.Debug("a connection was not closed cleanly", "err", err)
 		}
 		p.working.Wait()
 		p.place.Leave()

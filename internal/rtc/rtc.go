@@ -208,9 +208,9 @@ func (s *Server) enter(p *peer, from netip.Addr) (err error) {
 	p.place, err = s.viewers.Enter(netip.AddrPortFrom(from, 0), func() { p.end(errEvicted) })
 	switch {
 	case errors.Is(err, budget.ErrAddress):
-		return weir.TooMany(connectTime, "too many offers or viewers from this address; connect with the answers that you got, or try later")
+		return weir.TooMany(connectTime, "too many offers or viewers from this address; connect with the answers that you have, or try again later")
 	case err != nil:
-		e := weir.Errorf(weir.Overloaded, "%d viewers are connected over WebRTC, which is all that this server takes; try later, or use HLS", s.maxViewers)
+		e := weir.Errorf(weir.Overloaded, "%d viewers are connected over WebRTC, which is the maximum of this server; try again later, or use HLS", s.maxViewers)
 		e.RetryAfter = 10 * time.Second
 		return e
 	}

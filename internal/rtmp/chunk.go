@@ -121,7 +121,7 @@ func (r *chunkReader) header() (*chunkStream, error) {
 	stream := r.streams[id]
 	if stream == nil {
 		if format > 1 {
-			return nil, errors.New("a chunk goes on with a message that was not begun")
+			return nil, errors.New("a chunk continues a message that was not started")
 		}
 		if len(r.streams) == maxChunkStreams {
 			return nil, LimitError(fmt.Sprintf("more than %d chunk streams", maxChunkStreams))
@@ -138,7 +138,7 @@ func (r *chunkReader) header() (*chunkStream, error) {
 // start reads the rest of the header that starts a message.
 func (r *chunkReader) start(s *chunkStream, format byte) error {
 	if s.started {
-		return errors.New("a message begins before the one before it has ended")
+		return errors.New("a message starts before the previous one has ended")
 	}
 	b, err := r.bytes([]int{11, 7, 3}[format])
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *chunkReader) resume(s *chunkStream) error {
 func (r *chunkReader) fill(s *chunkStream) (err error) {
 	n := min(r.size, s.length-len(s.body))
 	if r.unfinished+n > r.limit {
-		return LimitError(fmt.Sprintf("more than %d bytes of messages that do not end", r.limit))
+		return LimitError(fmt.Sprintf("more than %d bytes of unfinished messages", r.limit))
 	}
 	if s.body == nil {
 		s.body = r.buffer(s.length)

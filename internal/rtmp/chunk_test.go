@@ -104,8 +104,8 @@ func TestChunks(t *testing.T) {
 		{"empty", [][]byte{{4, 0, 0, 5, 0, 0, 0, 8, 1, 0, 0, 0}}, []message{{8, 5, []byte{}}}, ""},
 		{"cut in a header", [][]byte{{4, 0, 0, 5}}, nil, "unexpected EOF"},
 		{"cut in a body", [][]byte{{4, 0, 0, 5, 0, 0, 2, 8, 1, 0, 0, 0, 'a'}}, nil, "unexpected EOF"},
-		{"goes on with nothing", [][]byte{{0xC4, 'a'}}, nil, "was not begun"},
-		{"begins within a message", [][]byte{{4, 0, 0, 5, 0, 0, 130, 9, 1, 0, 0, 0}, long[:128], {4, 0, 0, 5, 0, 0, 1, 9, 1, 0, 0, 0, 1}}, nil, "before the one before it has ended"},
+		{"goes on with nothing", [][]byte{{0xC4, 'a'}}, nil, "was not started"},
+		{"begins within a message", [][]byte{{4, 0, 0, 5, 0, 0, 130, 9, 1, 0, 0, 0}, long[:128], {4, 0, 0, 5, 0, 0, 1, 9, 1, 0, 0, 0, 1}}, nil, "before the previous one has ended"},
 		{"too long", [][]byte{{4, 0, 0, 5, 0, 4, 1, 8, 1, 0, 0, 0}}, nil, "a message of 1025 bytes"},
 		{"no size", [][]byte{{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0}}, nil, "a chunk size of 0"},
 		{"negative size", [][]byte{{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0x80, 0, 0, 0}}, nil, "a chunk size of 2147483648"},
@@ -170,8 +170,8 @@ func TestChunkLimits(t *testing.T) {
 		for stream := range byte(60) {
 			data = append(data, begin(3+stream, 1000), make([]byte, 128))
 		}
-		if _, err := messagesIn(1024, data...); err == nil || !strings.Contains(err.Error(), "that do not end") {
-			t.Errorf("error %v, want one of messages that do not end", err)
+		if _, err := messagesIn(1024, data...); err == nil || !strings.Contains(err.Error(), "of unfinished messages") {
+			t.Errorf("error %v, want one of unfinished messages", err)
 		}
 	})
 	t.Run("chunk streams", func(t *testing.T) {

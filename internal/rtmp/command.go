@@ -19,7 +19,7 @@ func (r *Refusal) Error() string {
 	if r.Reason != "" {
 		return r.Reason
 	}
-	return "the server refuses: " + r.Code
+	return "the server refused the connection: " + r.Code
 }
 
 // command is a command or the reply to one.

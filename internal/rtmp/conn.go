@@ -175,7 +175,7 @@ const (
 	handshakeSize = 1536
 )
 
-var errNotRTMP = errors.New("it does not speak RTMP")
+var errNotRTMP = errors.New("the other end does not speak RTMP")
 
 // handshake does the server's or the client's side of the handshake. Each side sends its version
 // and a block of its own (C0 C1, S0 S1), and returns the block of the other (C2, S2).

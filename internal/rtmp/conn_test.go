@@ -364,7 +364,7 @@ func TestRefused(t *testing.T) {
 func TestServerSendsTooMuch(t *testing.T) {
 	for name, say := range map[string]func(p *peer){
 		"a message of 40000 bytes": func(p *peer) { p.send(messageData, make([]byte, 40_000)...) },
-		"more than a server":       func(p *peer) { p.send(messageData, make([]byte, 10_000)...) },
+		"more data than a server":  func(p *peer) { p.send(messageData, make([]byte, 10_000)...) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			theirs, ours := net.Pipe()

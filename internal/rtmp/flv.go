@@ -19,7 +19,7 @@ func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) err
 	}
 	offset := int64(head[5])<<24 | int64(uint24(head[6:]))
 	if string(head[:3]) != "FLV" || offset < 9 || offset > 1<<16 {
-		return weir.Errorf(weir.Invalid, "the FLV file has a head that can't be read")
+		return weir.Errorf(weir.Invalid, "the header of the FLV file can't be read")
 	}
 	const previousSize = 4 // each tag follows the size of the tag before it
 	if _, err := in.Discard(int(offset) - len(head) + previousSize); err != nil {

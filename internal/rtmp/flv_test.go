@@ -57,10 +57,10 @@ func TestFLV(t *testing.T) {
 		}
 	}
 	for want, data := range map[string][]byte{
-		"head":                    join("FLX", make([]byte, 20)),
-		"tag of 16777215 bytes":   join(file[:13], 9, 255, 255, 255, make([]byte, 20)),
-		"ends too early":          join(file[:13], 9, 0, 0, 1, make([]byte, 7), 0x17, 0, 0, 0, 0),
-		"a head that can't be re": join("FLV", 1, 5, 0, 0, 0, 8, make([]byte, 20)),
+		"head":                  join("FLX", make([]byte, 20)),
+		"tag of 16777215 bytes": join(file[:13], 9, 255, 255, 255, make([]byte, 20)),
+		"ends too early":        join(file[:13], 9, 0, 0, 1, make([]byte, 7), 0x17, 0, 0, 0, 0),
+		"the header of the FLV": join("FLV", 1, 5, 0, 0, 0, 8, make([]byte, 20)),
 	} {
 		if _, err := read(data); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -65,7 +65,7 @@ func (s *serverConn) handle(ctx context.Context, m message) error {
 		}
 	case messageAudio, messageVideo:
 		if !s.published {
-			return errors.New("media came before a stream key")
+			return errors.New("media arrived before a stream key")
 		}
 		return s.media(m, s.to.Packet)
 	}
@@ -105,7 +105,7 @@ func (s *serverConn) execute(ctx context.Context, body []byte) error {
 	case "publish":
 		return s.publish(ctx, request)
 	case "play", "play2":
-		return s.refuse("NetStream.Play.Failed", "this address is for publishing; streams are watched over HLS")
+		return s.refuse("NetStream.Play.Failed", "this address is for publishing; play the stream over HLS")
 	case "FCUnpublish", "closeStream", "deleteStream":
 		if s.published {
 			s.beforeClose = s.linger
@@ -152,7 +152,7 @@ func (s *serverConn) connect(request command) error {
 // publish replies to the command with the stream key.
 func (s *serverConn) publish(ctx context.Context, request command) error {
 	if !s.connected || s.published {
-		return errors.New("publish at the wrong time")
+		return errors.New("unexpected publish command")
 	}
 	key := s.key
 	if key == "" && len(request.arguments) > 1 {

@@ -73,7 +73,7 @@ func videoTag(body []byte, take func(codec.Packet) error) error {
 	case videoH265:
 		p.Codec = codec.H265
 	default:
-		p.Codec = fmt.Sprintf("FLV picture codec %d", id)
+		p.Codec = fmt.Sprintf("FLV video codec %d", id)
 	}
 	kind := b.byte()
 	p.Composition = b.composition()
@@ -98,7 +98,7 @@ func audioTag(body []byte, take func(codec.Packet) error) error {
 		}
 		p.Codec, p.Config = codec.AAC, kind == tagConfig
 	default:
-		p.Codec = fmt.Sprintf("FLV sound codec %d", id)
+		p.Codec = fmt.Sprintf("FLV audio codec %d", id)
 	}
 	if b.err != nil {
 		return b.err
@@ -119,7 +119,7 @@ func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) er
 	if multitrack {
 		next := b.byte()
 		if form, kind = next>>4, next&0xF; form > manyCodecs {
-			return fmt.Errorf("tracks in form %d", form)
+			return fmt.Errorf("unknown multitrack type %d", form)
 		}
 	}
 	if form != manyCodecs {

@@ -46,11 +46,11 @@ func TestTags(t *testing.T) {
 		{"shown before it is decoded", videoTag, join(0x27, 1, 0xFF, 0xFF, 0xD8, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H264, Composition: -40 * time.Millisecond, Data: []byte("data")})}, false},
 		{"end of H.264", videoTag, join(0x17, 2, 0, 0, 0), nil, false},
 		{"H.265 before the rule", videoTag, join(0x1C, 1, 0, 0, 0, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Data: []byte("data")})}, false},
-		{"Sorenson", videoTag, join(0x12, 1, 0, 0, 0, "data"), []codec.Packet{video(codec.Packet{Codec: "FLV picture codec 2", Data: []byte("data")})}, false},
+		{"Sorenson", videoTag, join(0x12, 1, 0, 0, 0, "data"), []codec.Packet{video(codec.Packet{Codec: "FLV video codec 2", Data: []byte("data")})}, false},
 		{"command frame", videoTag, join(0x57, 1), nil, false},
 		{"AAC ahead", audioTag, join(0xAF, 0, "conf"), []codec.Packet{audio(codec.Packet{Codec: codec.AAC, Config: true, Data: []byte("conf")})}, false},
 		{"AAC", audioTag, join(0xAF, 1, "data"), []codec.Packet{audio(codec.Packet{Codec: codec.AAC, Data: []byte("data")})}, false},
-		{"MP3", audioTag, join(0x2F, "data"), []codec.Packet{audio(codec.Packet{Codec: "FLV sound codec 2", Data: []byte("data")})}, false},
+		{"MP3", audioTag, join(0x2F, "data"), []codec.Packet{audio(codec.Packet{Codec: "FLV audio codec 2", Data: []byte("data")})}, false},
 
 		{"HEVC ahead", videoTag, join(0x90, "hvc1conf"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Config: true, Data: []byte("conf")})}, false},
 		{"HEVC", videoTag, join(0xA1, "hvc1", 0, 0, 80, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Composition: 80 * time.Millisecond, Data: []byte("data")})}, false},

@@ -96,7 +96,7 @@ func appendTagHeader(b []byte, p codec.Packet, key bool) ([]byte, error) {
 	case codec.Opus:
 		return append(append(b, audioExtra<<4|kind), letters(p.Codec)...), nil
 	}
-	return nil, fmt.Errorf("%s can't be written", p.Codec)
+	return nil, fmt.Errorf("%s can't be sent over RTMP", p.Codec)
 }
 
 func milliseconds(at time.Duration) uint32 { return uint32(at.Milliseconds()) }

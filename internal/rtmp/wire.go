@@ -72,7 +72,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	case w.share == 0 && w.received > w.limit:
 		return n, LimitError(fmt.Sprintf("more than %d bytes without a stream key", w.limit))
 	case w.share > 0 && w.received > w.limit+uint64(w.sent.Load())/w.share:
-		return n, LimitError("more than a server that takes a stream has to say")
+		return n, LimitError("more data than a server that receives a stream needs to send")
 	}
 	return n, err
 }
