@@ -37,7 +37,7 @@ type outgoing struct {
 }
 
 // errOtherTracks says that the new tracks need a new connection.
-var errOtherTracks = errors.New("the stream needs another connection for what it has become")
+var errOtherTracks = errors.New("the tracks have changed, which needs a new connection")
 
 // maxSilenceBehind is how far silent audio may be behind the video. After a longer gap, it
 // continues at the video.
@@ -112,12 +112,12 @@ func (p *converter) setTracks(tracks []cmaf.Track) error {
 	other := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
 	switch {
 	case p.video < 0 && (p.videoOnly || p.audio < 0):
-		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, and no sound in AAC that it is to get")
+		return weir.Errorf(weir.Invalid, "the stream has no video for this target, and no AAC audio that it may get")
 	case p.videoOnly:
 		p.audio = -1
 	case p.audio < 0 && other >= 0:
 		p.silence = true
-		p.note = "the sound of the stream is " + tracks[other].Codec + ", which targets do not take; silence is sent in its place"
+		p.note = "the audio of the stream is " + tracks[other].Codec + ", which targets do not support; silence is sent instead"
 	}
 	return nil
 }

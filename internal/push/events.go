@@ -68,7 +68,7 @@ func (q *eventQueue) next(ctx context.Context) bool {
 	})
 	if err != nil && weir.Retriable(err) {
 		if ctx.Err() == nil {
-			q.log.Warn("an event of a target could not be written; it is tried again", "stream", e.stream, "err", err)
+			q.log.Warn("the event of a target could not be saved and will be retried", "stream", e.stream, "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -195,7 +195,7 @@ func openTap(b *live.Broadcast, profile string) (tap, error) {
 	if t := b.Tap(live.TapOptions{Rendition: profile, Audio: live.AudioAAC}); t != nil {
 		return t, nil
 	}
-	return nil, weir.Errorf(weir.Invalid, "the rendition %q of the stream is not made live; use the profile %q for this target",
+	return nil, weir.Errorf(weir.Invalid, "the stream has no live rendition %q; use the profile %q for this target",
 		profile, weir.SourceProfile)
 }
 
@@ -209,7 +209,7 @@ func (m *Manager) Targets(sessionID string) (health []weir.TargetHealth, issues 
 		h := p.health(now)
 		health = append(health, h)
 		if h.Status == statusError {
-			issues = append(issues, fmt.Sprintf("the multistream target %q gets nothing: %s", p.wanted().Target.Name, h.LastError))
+			issues = append(issues, fmt.Sprintf("the multistream target %q receives nothing: %s", p.wanted().Target.Name, h.LastError))
 		}
 	}
 	slices.SortFunc(health, func(a, b weir.TargetHealth) int {

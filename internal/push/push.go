@@ -45,7 +45,7 @@ const (
 
 // Why a healthy connection to a target ends.
 var (
-	errGap  = errors.New("nothing came from the encoder for a while")
+	errGap  = errors.New("the encoder sent nothing for a while")
 	errOver = errors.New("the session is over")
 )
 
@@ -225,7 +225,7 @@ func (p *push) connected(out targetConn) (over func()) {
 	defer p.mu.Unlock()
 	p.status, p.out, p.since, p.settled = statusConnected, out, time.Now(), false
 	p.bytes, p.measured, p.bitrate = 0, p.since, 0
-	p.log.Info("target connected", "profile", p.want.Ref.Profile)
+	p.log.Info("target connected", "profile", shownProfile(p.want.Ref.Profile))
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -259,7 +259,7 @@ func (p *push) failed(err error) {
 	if p.failures++; p.failures == eventFailure {
 		p.event(weir.MultistreamError)
 	}
-	p.log.Info("target failed", "profile", p.want.Ref.Profile, "failures", p.failures, "reason", sentence)
+	p.log.Info("target failed", "profile", shownProfile(p.want.Ref.Profile), "failures", p.failures, "reason", sentence)
 }
 
 // disconnected notes that the connection was ended because the encoder sends nothing.
@@ -271,6 +271,14 @@ func (p *push) disconnected() {
 		p.settled = false
 		p.event(weir.MultistreamDisconnected)
 	}
+}
+
+// shownProfile returns the name of a profile for the log: 720p0, at the frame rate of the source, is 720p.
+func shownProfile(name string) string {
+	if short := strings.TrimSuffix(name, "0"); strings.HasSuffix(short, "p") {
+		return short
+	}
+	return name
 }
 
 func (p *push) setNote(note string) {

@@ -628,7 +628,7 @@ func TestPushFeed(t *testing.T) {
 			note   string
 		}{
 			"wanted":     {true, tracks, ""},
-			"not AAC":    {false, []cmaf.Track{tracks[0], opus}, "the sound of the stream is opus, which targets do not take; silence is sent in its place"},
+			"not AAC":    {false, []cmaf.Track{tracks[0], opus}, "the audio of the stream is opus, which targets do not support; silence is sent instead"},
 			"without it": {true, tracks[:1], ""},
 		} {
 			t.Run(name, func(t *testing.T) {

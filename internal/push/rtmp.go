@@ -29,7 +29,7 @@ type rtmpTarget struct {
 func dialRTMP(ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error)) (targetConn, error) {
 	if u, err := url.Parse(raw); err == nil && u.User != nil {
 		return nil, weir.Errorf(weir.Invalid, "the URL of the target has a user name in it; "+
-			"RTMP targets are known by their key alone: write rtmp://host/app/key")
+			"RTMP targets are identified by their key alone: use rtmp://host/app/key")
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

@@ -50,14 +50,14 @@ func srtProblem(err error) error {
 		return weir.Errorf(weir.Invalid, "the URL of the target must be srt://host:port?streamid=key; "+
 			"passphrase, pbkeylen and latency (in milliseconds) may follow")
 	case errors.Is(err, srt.ErrMode):
-		return weir.Errorf(weir.Invalid, "a target is called: leave out mode, or write mode=caller")
+		return weir.Errorf(weir.Invalid, "weir is the SRT caller of a target: leave out mode, or write mode=caller")
 	case errors.Is(err, srt.ErrLatency):
 		return weir.Errorf(weir.Invalid, "the latency of the target must be given in milliseconds, at most %d",
 			srt.MaxLatency.Milliseconds())
 	case errors.Is(err, srt.ErrOptions):
 		return weir.Errorf(weir.Invalid, "the URL of the target can't be used: %v", err)
 	case errors.Is(err, srt.ErrConnect):
-		return weir.Wrap(weir.Upstream, err, "the target did not take the call over SRT; "+
+		return weir.Wrap(weir.Upstream, err, "the target did not accept the connection over SRT; "+
 			"check the address, the streamid and the passphrase")
 	}
 	return err
