@@ -30,7 +30,7 @@ const (
 // take only AAC, so it is the audio of HLS, of recordings and of targets; viewers over WebRTC get
 // the Opus as it came.
 //
-// Its output is a sequence of frames without a hole: there is silence where no audio comes or
+// Its output is a sequence of frames without gaps: there is silence where no audio comes or
 // ffmpeg has failed, because players wait for audio that does not come.
 type aacEncoder struct {
 	encoders *audioEncoders
@@ -219,7 +219,7 @@ func (m *aacEncoder) run(ctx context.Context) {
 		m.mu.Lock()
 		m.failed = true
 		m.mu.Unlock()
-		m.encoders.log.Warn("the encoder of the sound ended; it is started again", "err", err, "in", pause)
+		m.encoders.log.Warn("the audio encoder failed and will be restarted", "err", err, "in", pause)
 		select {
 		case <-ctx.Done():
 			return
@@ -235,13 +235,13 @@ func (m *aacEncoder) encode(ctx context.Context, first audioPacket) error {
 	defer in.cancel()
 	err := m.encoders.transcode(ctx, aacArgs(), in, m.emit)
 	if err == nil && !in.drained {
-		return errors.New("the encoder of the sound ended before the sound did")
+		return errors.New("the audio encoder exited before the end of its input")
 	}
 	return err
 }
 
 // aacArgs are the arguments of ffmpeg: it encodes AAC from Opus without delay. Times are kept; the
-// filter evens out small holes and clocks that drift.
+// filter evens out small gaps and clocks that drift.
 func aacArgs() []string {
 	return append(ffmpeg.InputOptions(), "-copyts", "-probesize", "32", "-analyzeduration", "0", "-f", "mp4", "-i", "pipe:0",
 		"-af", "aresample=osr=48000:async=1000:min_hard_comp=0.03", "-ac", "2", "-c:a", "aac", "-b:a", "128k",
@@ -298,7 +298,7 @@ func (f *aacInput) Close() error {
 }
 
 // errNotWanted ends an encoder whose connection has ended.
-var errNotWanted = errors.New("the sound is not wanted any more")
+var errNotWanted = errors.New("the audio is no longer needed")
 
 // emit gives an AAC frame to the packager and to taps, after the silence that is before it.
 func (m *aacEncoder) emit(at int64, frame []byte) error {

@@ -250,7 +250,7 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 	c.session.mu.Lock()
 	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
-	if !strings.Contains(issues, "the sound is missing for the moment") {
+	if !strings.Contains(issues, "the audio is missing") {
 		t.Errorf("the issues are %q", issues)
 	}
 	killed := float64(c.frame / 25)
@@ -277,7 +277,7 @@ func TestAACWithoutCPU(t *testing.T) {
 	c.session.mu.Lock()
 	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
-	if !strings.Contains(issues, "the sound stays Opus") {
+	if !strings.Contains(issues, "the audio stays Opus") {
 		t.Errorf("the issues are %q", issues)
 	}
 	// With free CPU, the encoder that reconnects has AAC, and there is no issue.
@@ -342,11 +342,11 @@ func TestAACRetry(t *testing.T) {
 func TestLeaveOut(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
-	e.SetIssue("the sound is left out: it is too loud")
+	e.SetIssue("the audio is left out: it is too loud")
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
 	}
-	if issues := e.session.beat(time.Now()).Issues; !slices.Contains(issues, "the sound is left out: it is too loud") {
+	if issues := e.session.beat(time.Now()).Issues; !slices.Contains(issues, "the audio is left out: it is too loud") {
 		t.Errorf("the issues are %q", issues)
 	}
 	e.SetIssue("")

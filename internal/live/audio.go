@@ -38,9 +38,9 @@ type audioEncoders struct {
 func (a *audioEncoders) issues() []string {
 	switch {
 	case a.opusOnly:
-		return []string{"the sound stays Opus, which Safari and multistream targets do not take: this server is too busy to make AAC of it; the encoder may send AAC, or connect again later"}
+		return []string{"the audio stays Opus, which Safari and multistream targets do not support: this server is too busy to transcode it to AAC; send AAC, or reconnect the encoder later"}
 	case a.aac != nil && a.aac.hasFailed():
-		return []string{"the sound is missing for the moment: its encoder failed and is started again"}
+		return []string{"the audio is missing: its encoder on this server failed and is being restarted"}
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func readPackets(from io.Reader, put func(at int64, packet []byte) error) error 
 		at, data := f.Start, f.Data
 		for _, s := range f.Samples {
 			if int64(s.Size) > int64(len(data)) {
-				return weir.Errorf(weir.Internal, "the encoder of sound wrote less than it said")
+				return weir.Errorf(weir.Internal, "the audio encoder wrote a fragment that is shorter than its samples")
 			}
 			if err := put(at, data[:s.Size:s.Size]); err != nil {
 				return err

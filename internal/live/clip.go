@@ -24,7 +24,7 @@ func (h *Hub) session(id string) (*session, error) {
 		}
 	}
 	if found == nil {
-		return nil, weir.Errorf(weir.NotFound, "this server does not have the session")
+		return nil, weir.Errorf(weir.NotFound, "the session is not on this server")
 	}
 	return found, nil
 }
@@ -41,7 +41,7 @@ func (h *Hub) Ranges(sessionID string) ([]weir.ClipRange, error) {
 	source := s.renditions.source()
 	s.renditions.mu.RUnlock()
 	if len(source) == 0 {
-		return nil, weir.Errorf(weir.NotFound, "nothing of the session was received yet")
+		return nil, weir.Errorf(weir.NotFound, "no media of the session was received yet")
 	}
 	return source[0].ranges()
 }
@@ -69,7 +69,7 @@ func (r *rendition) ranges() ([]weir.ClipRange, error) {
 		spans.Add(r.open, r.track)
 	}
 	if len(spans) == 0 {
-		return nil, weir.Errorf(weir.NotFound, "nothing of the session was received yet")
+		return nil, weir.Errorf(weir.NotFound, "no media of the session was received yet")
 	}
 	return spans, nil
 }
@@ -96,7 +96,7 @@ func (h *Hub) Tracks(sessionID string) (tracks []*media.Track, over bool, err er
 		tracks = append(tracks, track)
 	}
 	if len(tracks) == 0 {
-		return nil, over, weir.Errorf(weir.NotFound, "nothing of the session was received yet")
+		return nil, over, weir.Errorf(weir.NotFound, "no media of the session was received yet")
 	}
 	return tracks, over, nil
 }
@@ -115,12 +115,12 @@ func (h *Hub) Await(ctx context.Context, sessionID string, until time.Time) erro
 	defer tick.Stop()
 	for !s.complete(until) {
 		if s.stops() {
-			return weir.Errorf(weir.Busy, "this server stops, and the session continues later")
+			return weir.Errorf(weir.Busy, "this server is shutting down; the session continues later")
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return weir.Wrap(weir.Busy, context.Cause(ctx), "the stream has not come so far yet")
+			return weir.Wrap(weir.Busy, context.Cause(ctx), "the stream has not reached that time yet")
 		}
 	}
 	return nil

@@ -157,7 +157,7 @@ func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 	dts, pts, jumped := p.clock.at(f)
 	if jumped && now.Sub(s.conn.jumpLog) > sampleEvery { // some jump all the time; the health counts them
 		s.conn.jumpLog = now
-		s.log.Info("the times of the encoder jumped", "to", dts)
+		s.log.Info("the timestamps of the encoder jumped", "to", dts)
 	}
 	if audio && dts < p.clock.earliest {
 		return nil // from before the first video frame, or the end of what there is
@@ -181,7 +181,7 @@ func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 	}
 	// The pending frame ends later than the settled one, and the frame that is decoded last need
 	// not be the one that is shown last. The next encoder must begin after both. The duration of
-	// the pending frame is not known; it is not that of a hole before it.
+	// the pending frame is not known; it is not that of a gap before it.
 	duration := min(pack.Track.Time(int64(settled.Duration)), maxFrame)
 	s.conn.end = max(s.conn.end, pack.Track.Time(settled.at+int64(settled.Duration)), pts+duration)
 	if audio {
@@ -211,7 +211,7 @@ func (s *session) retryAAC(p *Publisher, f Frame) error {
 		aac.release()
 		return err
 	}
-	s.log.Info("there is room now to make AAC of the sound")
+	s.log.Info("the server has enough CPU again: the audio is transcoded to AAC")
 	return s.startPackers(p, f, aac)
 }
 

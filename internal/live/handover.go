@@ -10,7 +10,7 @@ import (
 )
 
 // ErrHandedOver ends a wait for media of a session that another node carries now.
-var ErrHandedOver = weir.Errorf(weir.Busy, "another server carries the stream by now; try again")
+var ErrHandedOver = weir.Errorf(weir.Busy, "the stream is on another server now; try again")
 
 // HandedOver reports whether another node carries the session now. This node still has the media
 // that it carried, and gets no more.
@@ -76,7 +76,7 @@ func (b *Broadcast) willShow(name string) bool {
 // maxRelease is how long an encoder waits for the node that it was connected to before.
 const maxRelease = time.Second
 
-// askToRelease asks the node that carries a stream to let go of it, so that segment numbers continue
+// askToRelease asks the node that carries a stream to release it, so that segment numbers continue
 // without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js forgets the
 // end of the old media behind such gaps, and then may wait there until the playlist has moved on.
 func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
@@ -87,7 +87,7 @@ func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
 	ctx, cancel := context.WithTimeout(ctx, maxRelease)
 	defer cancel()
 	if err := h.o.Release(ctx, air.Node, stream.ID); err != nil {
-		h.o.Log.Info("segment numbers are skipped: the node before does not say how far it was", "stream", stream.ID, "node", air.Node, "err", err)
+		h.o.Log.Info("segment numbers are skipped: the previous node did not report its last segment", "stream", stream.ID, "node", air.Node, "err", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func (h *Hub) handOver(s *session) {
 	for _, r := range s.renditions.all() {
 		r.handOver()
 	}
-	s.log.Info("another node carries the stream now")
+	s.log.Info("the stream is on another node now")
 }
 
 // handOver ends all waits for new media with ErrHandedOver.

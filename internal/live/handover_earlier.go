@@ -73,7 +73,7 @@ func (e *earlierPeriods) start(storage blob.Store, log *slog.Logger, all *rendit
 			return
 		}
 		if err != nil {
-			log.Warn("players do not see all that other nodes carried of the stream: the storage does not tell", "err", err)
+			log.Warn("segments of other nodes are missing from the playlists: the storage could not be read", "err", err)
 		}
 		e.setLoaded(all, periods)
 	})

@@ -58,7 +58,7 @@ func (h *Hub) Files(prefix string) http.Handler {
 		case weir.KindOf(err) == weir.Busy:
 			w.WriteHeader(http.StatusTooManyRequests)
 		default:
-			h.o.Log.WarnContext(r.Context(), "another node could not be given the files of a session", "err", err)
+			h.o.Log.WarnContext(r.Context(), "the files of a session could not be sent to another node", "err", err)
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
@@ -162,13 +162,13 @@ func (p Periods) fetch(ctx context.Context, node, name, dir string) error {
 	var files []periodFile
 	err = json.NewDecoder(list).Decode(&files)
 	if err := errors.Join(err, list.Close()); err != nil {
-		return weir.Wrap(weir.Upstream, err, "node %s does not say which files it has", node)
+		return weir.Wrap(weir.Upstream, err, "node %s sent no valid list of its files", node)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxFetches)
 	for _, f := range files {
 		if !filepath.IsLocal(f.Path) {
-			return weir.Errorf(weir.Upstream, "node %s names a file that can't be", node)
+			return weir.Errorf(weir.Upstream, "node %s lists a file with an invalid path", node)
 		}
 		g.Go(func() error { return p.fetchFile(ctx, node, name, f, filepath.Join(dir, f.Path)) })
 	}
@@ -193,7 +193,7 @@ func (p Periods) fetchFile(ctx context.Context, node, name string, f periodFile,
 	}
 	n, err := io.Copy(to, body)
 	if err := errors.Join(err, to.Close()); err != nil || n != f.Size {
-		return weir.Wrap(weir.Upstream, err, "node %s broke off", node)
+		return weir.Wrap(weir.Upstream, err, "node %s ended the connection in the middle of a file", node)
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func (m *meter) issues(now time.Time) []string {
 	var issues []string
 	say := func(format string, args ...any) { issues = append(issues, fmt.Sprintf(format, args...)) }
 	if n := len(m.connections); n >= maxConnections {
-		say("the encoder connected %d times in the last minute; check its line to this server", n)
+		say("the encoder connected %d times in the last minute; check its network connection", n)
 	}
 	silent := func(f newestFrame) time.Duration {
 		if !f.any {
@@ -234,12 +234,12 @@ func (m *meter) issues(now time.Time) []string {
 		if m.hasVideo {
 			silence = silent(m.video)
 		}
-		say("nothing has come from the encoder for %.0f s, though it is connected; check its line to this server", silence.Seconds())
+		say("the encoder is connected but has sent nothing for %.0f s; check its network connection", silence.Seconds())
 		return issues // nothing else can be measured
 	case noVideo:
-		say("no picture for %.0f s; check the video source of the encoder", silent(m.video).Seconds())
+		say("no video for %.0f s; check the video source of the encoder", silent(m.video).Seconds())
 	case noAudio:
-		say("no sound for %.0f s; check the audio source of the encoder", silent(m.audio).Seconds())
+		say("no audio for %.0f s; check the audio source of the encoder", silent(m.audio).Seconds())
 	}
 	if k := m.keyFrames(); k > maxKeyFrames {
 		say("key frames every %.1f s; set the encoder's key-frame interval to 2 s", k.Seconds())
@@ -256,28 +256,28 @@ func (m *meter) rateIssues(now time.Time) []string {
 	usual := m.over(m.marks[0].at, now.Add(-sampleEvery))
 	if usual.span >= minUsualTime {
 		if recent.bitrate < minBitrate*usual.bitrate && usual.bitrate >= minUsualBitrate {
-			say("the bitrate fell to %.1f Mb/s, from %.1f; check the encoder's line, or lower its bitrate", recent.bitrate/1e6, usual.bitrate/1e6)
+			say("the bitrate fell from %.1f to %.1f Mbit/s; check the encoder's network connection, or lower its bitrate", usual.bitrate/1e6, recent.bitrate/1e6)
 		}
 		if m.hasVideo && recent.fps < minFrameRate*usual.fps {
-			say("only %.0f frames a second, after %.0f; the encoder drops frames: its machine or its line is too slow", recent.fps, usual.fps)
+			say("the frame rate fell from %.0f to %.0f a second; the encoder drops frames: its machine or its network is too slow", usual.fps, recent.fps)
 		} else if minute.pace < minPace && recent.pace < minPace {
-			say("the encoder sends only %.1f s of media in a second; its machine or its line is too slow", recent.pace)
+			say("the encoder sends only %.1f s of media a second; its machine or its network is too slow", recent.pace)
 		}
 	}
 	switch {
 	case recent.compared < minCompared || now.Sub(m.audio.received) > maxSilence:
 	case recent.drift > maxDrift:
-		say("the picture comes %.1f s later than its sound; lower the video delay of the encoder", recent.drift.Seconds())
+		say("the video is %.1f s behind the audio; lower the video delay of the encoder", recent.drift.Seconds())
 	case recent.drift < -maxDrift:
-		say("the sound comes %.1f s later than its picture; lower the audio delay of the encoder", -recent.drift.Seconds())
+		say("the audio is %.1f s behind the video; lower the audio delay of the encoder", -recent.drift.Seconds())
 	case m.firstDrift != nil && (recent.drift-*m.firstDrift).Abs() > maxDriftApart:
-		say("sound and picture have drifted apart by %d ms since the encoder connected; set both to one clock", (recent.drift - *m.firstDrift).Abs().Milliseconds())
+		say("audio and video have drifted apart by %d ms since the encoder connected; use one clock for both", (recent.drift - *m.firstDrift).Abs().Milliseconds())
 	}
 	if minute.gaps > 0 {
-		say("%s in the last minute in which frames are missing; check the encoder's line and the load of its machine", count(minute.gaps, "hole"))
+		say("%s without frames in the last minute; check the encoder's network connection and the load of its machine", count(minute.gaps, "gap"))
 	}
 	if minute.jumps > 0 {
-		say("the clock of the encoder jumped in the last minute, %s; viewers see a cut", count(minute.jumps, "time"))
+		say("%s of the encoder's timestamps in the last minute; viewers see a cut", count(minute.jumps, "jump"))
 	}
 	return issues
 }
@@ -322,7 +322,7 @@ func (s *session) issues(now time.Time, failing []string) []string {
 	p := s.conn.publisher
 	switch {
 	case p == nil && s.conn.offAir.After(now) && !s.conn.lastFrame.IsZero():
-		return []string{fmt.Sprintf("the connection of the encoder was lost %.0f s ago; it must connect again", now.Sub(s.conn.lastFrame).Seconds())}
+		return []string{fmt.Sprintf("the connection of the encoder was lost %.0f s ago; reconnect it", now.Sub(s.conn.lastFrame).Seconds())}
 	case p == nil:
 		return nil
 	}

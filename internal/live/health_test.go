@@ -86,29 +86,29 @@ func TestHealthIssues(t *testing.T) {
 			e.keyEvery = time.Hour
 			return e.run(30 * time.Second)
 		}, "key frames every 3"},
-		{"no sound", func(e *meteredEncoder) []string {
+		{"no audio", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.noAudio = true
 			return e.run(12 * time.Second)
-		}, "no sound for 12 s"},
-		{"never a sound", func(e *meteredEncoder) []string { e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
-		{"no picture", func(e *meteredEncoder) []string { e.noVideo = true; return e.run(12 * time.Second) }, "no picture for 12 s"},
+		}, "no audio for 12 s"},
+		{"never any audio", func(e *meteredEncoder) []string { e.noAudio = true; return e.run(12 * time.Second) }, "no audio for 12 s"},
+		{"no video", func(e *meteredEncoder) []string { e.noVideo = true; return e.run(12 * time.Second) }, "no video for 12 s"},
 		{"nothing", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.silent = true
 			return e.run(7 * time.Second)
-		}, "nothing has come from the encoder for 7 s"},
+		}, "the encoder is connected but has sent nothing for 7 s"},
 		{"bitrate falls", func(e *meteredEncoder) []string {
 			e.run(30 * time.Second)
 			e.frameSize = 1000
 			return e.run(10 * time.Second)
-		}, "the bitrate fell to 0.3 Mb/s, from 4.8"},
+		}, "the bitrate fell from 4.8 to 0.3 Mbit/s"},
 		{"frames are dropped", func(e *meteredEncoder) []string {
 			e.run(30 * time.Second)
 			e.every, e.frameSize = time.Second/10, 60_000
 			return e.run(12 * time.Second)
-		}, "only 10 frames a second, after"},
-		{"slow", func(e *meteredEncoder) []string { e.pace = 0.7; return e.run(30 * time.Second) }, "the encoder sends only 0.7 s of media in a second"},
+		}, "the frame rate fell from 29 to 10 a second"},
+		{"slow", func(e *meteredEncoder) []string { e.pace = 0.7; return e.run(30 * time.Second) }, "the encoder sends only 0.7 s of media a second"},
 		{"drift", func(e *meteredEncoder) []string {
 			var issues []string
 			for range 60 {
@@ -116,21 +116,21 @@ func TestHealthIssues(t *testing.T) {
 				issues = e.run(2 * time.Second)
 			}
 			return issues
-		}, "sound and picture have drifted apart by 5"},
-		{"sound late", func(e *meteredEncoder) []string {
+		}, "audio and video have drifted apart by 5"},
+		{"audio late", func(e *meteredEncoder) []string {
 			e.audioAhead = -1500 * time.Millisecond
 			return e.run(12 * time.Second)
-		}, "the sound comes 1.5 s later than its picture"},
-		{"picture late", func(e *meteredEncoder) []string {
+		}, "the audio is 1.5 s behind the video"},
+		{"video late", func(e *meteredEncoder) []string {
 			e.audioAhead = 1500 * time.Millisecond
 			return e.run(12 * time.Second)
-		}, "the picture comes 1.5 s later than its sound"},
-		{"hole", func(e *meteredEncoder) []string {
+		}, "the video is 1.5 s behind the audio"},
+		{"gap", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.media += 1500 * time.Millisecond
 			return e.run(4 * time.Second)
-		}, "2 holes in the last minute"},
-		{"hole long ago", func(e *meteredEncoder) []string {
+		}, "2 gaps without frames in the last minute"},
+		{"gap long ago", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.media += 1500 * time.Millisecond
 			return e.run(70 * time.Second)
@@ -139,7 +139,7 @@ func TestHealthIssues(t *testing.T) {
 			e.run(20 * time.Second)
 			e.meter.frame(false, false, true, e.media, 100, e.now)
 			return e.run(4 * time.Second)
-		}, "the clock of the encoder jumped in the last minute, 1 time;"},
+		}, "1 jump of the encoder's timestamps in the last minute;"},
 		{"comes again and again", func(e *meteredEncoder) []string {
 			for range 3 {
 				e.run(4 * time.Second)
@@ -173,7 +173,7 @@ func TestHealthOfAudioAlone(t *testing.T) {
 		t.Errorf("issues %q, want none", issues)
 	}
 	e.noAudio = true
-	if issues := e.run(6 * time.Second); len(issues) != 1 || !strings.HasPrefix(issues[0], "nothing has come from the encoder for 6 s") {
+	if issues := e.run(6 * time.Second); len(issues) != 1 || !strings.HasPrefix(issues[0], "the encoder is connected but has sent nothing for 6 s") {
 		t.Errorf("issues %q, want one of silence", issues)
 	}
 }

@@ -261,7 +261,7 @@ func atOnce(sessions []*session, limit int, do func(*session)) {
 func (h *Hub) syncAll() {
 	atOnce(h.all(), maxSyncs, func(s *session) {
 		if err := s.sync(); err != nil {
-			s.log.Warn("what was recorded could not be made safe on disk", "err", err)
+			s.log.Warn("segments could not be synced to disk", "err", err)
 		}
 	})
 }
@@ -286,7 +286,7 @@ func (h *Hub) beat(ctx context.Context) {
 	if err != nil {
 		// If this takes too long, other nodes see the streams as inactive until it works again.
 		if ctx.Err() == nil {
-			h.o.Log.Warn("the store was not told what is on air", "err", err)
+			h.o.Log.Warn("the state of the streams on air could not be saved", "err", err)
 		}
 		return
 	}
@@ -295,7 +295,7 @@ func (h *Hub) beat(ctx context.Context) {
 	}
 	for _, l := range lost {
 		if err := h.closeSession(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
-			sessions[l.StreamID].log.Warn("a session could not be closed", "err", err)
+			sessions[l.StreamID].log.Warn("the session could not be closed", "err", err)
 		}
 		delete(sessions, l.StreamID)
 	}
@@ -308,7 +308,7 @@ func (h *Hub) beat(ctx context.Context) {
 		if err == nil || errors.Is(err, store.ErrLostStream) {
 			s.awayReported(last.Epoch)
 		} else if ctx.Err() == nil {
-			s.log.Warn("it could not be said that the encoder is gone", "err", err)
+			s.log.Warn("the disconnect of the encoder could not be saved", "err", err)
 		}
 	}
 }
@@ -324,7 +324,7 @@ func (h *Hub) closeSession(ctx context.Context, s *session, why weir.Ending) err
 		return nil
 	}
 	if err := s.stop(errEnded, true); err != nil {
-		s.log.Warn("the end of what an encoder sent could not be written", "err", err)
+		s.log.Warn("the last segment from the encoder could not be written", "err", err)
 	}
 	now := time.Now()
 	err := h.o.Store.Tx(ctx, func(tx *store.Tx) error {
@@ -342,7 +342,7 @@ func (h *Hub) closeSession(ctx context.Context, s *session, why weir.Ending) err
 // while.
 func (h *Hub) end(s *session, cause error, over bool) {
 	if err := s.stop(cause, over); err != nil {
-		s.log.Warn("the end of what an encoder sent could not be written", "err", err)
+		s.log.Warn("the last segment from the encoder could not be written", "err", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -373,7 +373,7 @@ func (h *Hub) closeEnded(now time.Time) {
 	h.mu.Unlock()
 	for _, s := range old {
 		if err := s.close(!s.info.Record); err != nil {
-			s.log.Warn("the files of a session could not be let go", "err", err)
+			s.log.Warn("the files of the session could not be closed", "err", err)
 		}
 	}
 }

@@ -36,9 +36,9 @@ const (
 
 // Why ffmpeg was ended.
 var (
-	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions did not answer any more")
-	errNoCPU   = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
-	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded as fast as the stream comes")
+	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions hung")
+	errNoCPU   = weir.Errorf(weir.Busy, "this server has no CPU left to encode another stream")
+	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded in real time")
 )
 
 // ladder encodes the rungs of a session from its source, with one ffmpeg at a time. It reads the
@@ -134,7 +134,7 @@ func (l *ladder) run(tap *Tap) {
 			retry = backoff{}
 		}
 		pause := retry.next(began)
-		l.log.Warn("the encoder of the renditions ended; it is started again", "err", err, "in", pause)
+		l.log.Warn("the encoder of the renditions failed and will be restarted", "err", err, "in", pause)
 		l.note(nil, nil, err)
 		tap = l.openTap()
 		if !l.idle(tap, pause) {
@@ -148,7 +148,7 @@ func (l *ladder) run(tap *Tap) {
 }
 
 // errEarly means that ffmpeg ended before its input did.
-var errEarly = errors.New("the encoder of the renditions ended before the stream did")
+var errEarly = errors.New("the encoder of the renditions exited before the end of its input")
 
 // errTapEnded means that the session is over, or continues on another node.
 var errTapEnded = errors.New("the session is over")
@@ -198,7 +198,7 @@ func (l *ladder) encode(in *ladderInput) error {
 		rungs = append(rungs, l.rungs[i])
 	}
 	l.note(rungs, plan.issues, nil)
-	l.log.Info("the renditions are encoded", "rungs", len(rungs), "preset", plan.encode.Rungs[0].Preset, "rate", in.rate)
+	l.log.Info("encoding of the renditions started", "rungs", len(rungs), "preset", plan.encode.Rungs[0].Preset, "rate", in.rate)
 	l.mu.Lock()
 	l.climb.setPlan(better, time.Now())
 	l.mu.Unlock()
@@ -351,7 +351,7 @@ func (l *ladder) fillGaps(rungs []*rung) {
 		}
 		// This is called often. That the disk is full is logged elsewhere.
 		if err := r.fill(l.renditions.sourceVideo().recorder.Next()); err != nil && weir.KindOf(err) != weir.Full {
-			l.log.Warn("the gap in a rendition could not be written", "err", err)
+			l.log.Warn("a gap in a rendition could not be written", "err", err)
 		}
 	}
 }
@@ -406,9 +406,9 @@ func (l *ladder) issues() []string {
 	switch why, known := errors.AsType[*weir.Error](l.failed); {
 	case l.failed == nil:
 	case known && (why == errStuck || why == errTooSlow || why == errNoCPU):
-		issues = append(issues, "the renditions are missing for the moment: "+why.Error())
+		issues = append(issues, "the renditions are missing: "+why.Error())
 	default: // the messages of ffmpeg are for the log
-		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")
+		issues = append(issues, "the renditions are missing: their encoder failed and is being restarted")
 	}
 	return issues
 }

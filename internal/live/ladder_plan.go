@@ -41,8 +41,8 @@ func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []lad
 		return nil
 	}
 	const (
-		quick  = "the renditions are encoded faster and look worse than they could: this server is busy"
-		halved = "the renditions have half the frames: this server is busy"
+		quick  = "the renditions have a lower quality: this server is busy and encodes with a faster preset"
+		halved = "the renditions have half the frame rate: this server is busy"
 	)
 	faster, fastest := whole.at(ffmpeg.PresetFast), whole.at(ffmpeg.PresetFastest)
 	fastest.issues = []string{quick}

@@ -82,7 +82,7 @@ func newAllowance() *allowance {
 // segment behind.
 func (a *allowance) countChange(now time.Time) error {
 	if !a.changes.AllowN(now, 1) {
-		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChangesAMinute)
+		return weir.Errorf(weir.Invalid, "the encoder connects or changes its tracks more than %d times a minute; check its settings", maxChangesAMinute)
 	}
 	return nil
 }
@@ -97,9 +97,9 @@ func (a *allowance) countFrame(size int, now time.Time) error {
 	a.counted, a.newFrames, a.newBits = now, 0, 0
 	switch {
 	case !a.frames.AllowN(now, frames):
-		return weir.Errorf(weir.Invalid, "more than %d frames come in a second; check what the encoder sends", maxFrames)
+		return weir.Errorf(weir.Invalid, "the encoder sends more than %d frames a second; check its settings", maxFrames)
 	case !a.bits.AllowN(now, bits):
-		return weir.Errorf(weir.Invalid, "more than %d Mbit/s come; lower the bitrate of the encoder", maxBits/1_000_000)
+		return weir.Errorf(weir.Invalid, "the encoder sends more than %d Mbit/s; lower its bitrate", maxBits/1_000_000)
 	}
 	return nil
 }
@@ -110,9 +110,9 @@ func (p *packer) checkLimits(s sample) error {
 	switch {
 	case open.Samples == 0 || video && s.Sync && p.segmentDuration(s.at) >= SegmentTarget:
 	case video && p.segmentDuration(s.at) > maxSegment: // audio may have been away as long
-		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(maxSegment.Seconds()))
+		return weir.Errorf(weir.Invalid, "the encoder sent no key frame for %d s; set its key-frame interval to 2 s", int(maxSegment.Seconds()))
 	case open.Samples >= maxSegmentSamples || open.Bytes+int64(s.Size) > maxSegmentBytes:
-		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", open.Samples, open.Bytes/1_000_000)
+		return weir.Errorf(weir.Invalid, "the segment can't end after %d frames of %d MB: the encoder sends no key frames, or its timestamps stand still", open.Samples, open.Bytes/1_000_000)
 	}
 	return nil
 }

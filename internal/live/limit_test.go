@@ -52,14 +52,14 @@ func TestEndlessSegments(t *testing.T) {
 			e.session.conn.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
 			e.session.conn.allowance.frames.SetLimit(1 << 30)
 			return e.frames(maxSegmentSamples+100, 10, 0, true)
-		}, "stands still"},
+		}, "stand still"},
 		"too many bytes": {func(e *encoder) error {
 			if err := e.frames(3, 100, 40*time.Millisecond, false); err != nil {
 				return err
 			}
 			e.packers[0].OpenSegment.Bytes += maxSegmentBytes // as if so many had come
 			return e.frames(3, 100, 40*time.Millisecond, false)
-		}, "stands still"},
+		}, "stand still"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestHub(t, false)

@@ -15,7 +15,7 @@
 //	session                     one broadcast on this node, and what it is made of
 //	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
 //	renditions, rendition       what viewers can fetch; recording: from the first segment on
-//	space                       how streams give way when the disk runs full
+//	space                       what streams do without when the disk runs full
 //	clip                        what clips are cut from
 //	tap                         frames for other readers: multistream targets, WebRTC, the ladder
 //	audio, aac, opus            transcoding of audio

@@ -100,7 +100,7 @@ func (m *opusEncoder) run(ctx context.Context, tap *Tap) {
 			return
 		}
 		pause := retry.next(began)
-		m.encoders.log.Warn("sound for viewers over WebRTC could not be made; it is tried again", "err", err, "in", pause)
+		m.encoders.log.Warn("the audio for WebRTC viewers could not be encoded and will be retried", "err", err, "in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -131,7 +131,7 @@ func (m *opusEncoder) encode(ctx context.Context, tap *Tap, track cmaf.Track, po
 	case in.ended:
 		return nil, io.EOF
 	case err == nil:
-		err = errors.New("the encoder of sound ended")
+		err = errors.New("the audio encoder exited")
 	}
 	return nil, err
 }
@@ -163,7 +163,7 @@ type opusInput struct {
 func newOpusInput(ctx context.Context, tap *Tap, track cmaf.Track, position int) (*opusInput, error) {
 	config, ok := codec.ParseAudioConfig(track.Config().Record)
 	if !ok || config.CoreRate == 0 {
-		return nil, weir.Errorf(weir.Invalid, "the configuration of the sound can't be read")
+		return nil, weir.Errorf(weir.Invalid, "the AAC configuration of the audio can't be read")
 	}
 	header, err := config.ADTSHeader()
 	if err != nil {

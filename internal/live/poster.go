@@ -38,7 +38,7 @@ const (
 )
 
 func errNoPoster() error {
-	return weir.Errorf(weir.NotFound, "there is no picture of the stream yet")
+	return weir.Errorf(weir.NotFound, "there is no image of the stream yet")
 }
 
 // Poster returns a JPEG of the stream, a few seconds old. It is made on request. A request for an
@@ -140,7 +140,7 @@ func (p *poster) get(ctx context.Context, r *rendition) ([]byte, error) {
 		p.mu.Unlock()
 	}
 	if image == nil {
-		return nil, weir.Errorf(weir.Busy, "the picture of the stream is not made yet; ask again in a few seconds")
+		return nil, weir.Errorf(weir.Busy, "the image of the stream is not ready yet; try again in a few seconds")
 	}
 	return image, nil
 }
@@ -164,7 +164,7 @@ func (p *poster) start(r *rendition, key keyFrame) {
 			p.image, p.of = image, key.framePosition
 		}
 		if err != nil && !p.closed {
-			p.log.Warn("no new picture of the stream", "err", err)
+			p.log.Warn("the poster image could not be made", "err", err)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte
 		return nil, err
 	}
 	if !bytes.HasPrefix(image.Bytes(), []byte{0xff, 0xd8}) || !bytes.HasSuffix(image.Bytes(), []byte{0xff, 0xd9}) {
-		return nil, errors.New("ffmpeg made no picture of a key frame")
+		return nil, errors.New("ffmpeg made no JPEG of a key frame")
 	}
 	return image.Bytes(), nil
 }
@@ -207,7 +207,7 @@ type imageBuffer struct{ bytes.Buffer }
 
 func (b *imageBuffer) Write(data []byte) (int, error) {
 	if b.Len()+len(data) > maxPosterBytes {
-		return 0, errors.New("the picture is too large")
+		return 0, errors.New("the image is too large")
 	}
 	return b.Buffer.Write(data)
 }

@@ -100,7 +100,7 @@ func (p *Publisher) Write(f Frame) error {
 		return err
 	}
 	if p.session == nil || f.Track < 0 || f.Track >= len(p.tracks) {
-		return weir.Errorf(weir.Invalid, "a frame of a track that was not announced")
+		return weir.Errorf(weir.Invalid, "the encoder sent a frame of a track that it did not announce")
 	}
 	return p.session.write(p, f)
 }
@@ -112,6 +112,6 @@ func (p *Publisher) Close(clean bool) {
 		return
 	}
 	if err := p.session.disconnect(p, clean); err != nil {
-		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
+		p.session.log.Warn("the last segment from the encoder could not be written", "err", err)
 	}
 }

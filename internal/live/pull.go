@@ -54,7 +54,7 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
-			h.o.Log.Warn("pulls could not be looked for", "err", err)
+			h.o.Log.Warn("pull requests could not be read from the store", "err", err)
 		case ok:
 			p := &Pull{hub: h, stream: stream, claim: claimed.Claim, stopped: make(chan struct{})}
 			p.stop = sync.OnceFunc(func() { close(p.stopped) })
@@ -120,7 +120,7 @@ func (h *Hub) renewPulls(ctx context.Context) {
 	}
 	lost, err := h.o.Store.RenewPulls(ctx, beats, time.Now())
 	if err != nil && ctx.Err() == nil {
-		h.o.Log.Warn("the store was not told what is pulled", "err", err)
+		h.o.Log.Warn("the claims of pulls could not be renewed", "err", err)
 	}
 	for _, id := range lost {
 		had[id].stop()

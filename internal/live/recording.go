@@ -30,7 +30,7 @@ func (h *Hub) checkQuotas(ctx context.Context) {
 			checked[s.stream.UserID] = err
 		}
 		if err != nil && weir.KindOf(err) == weir.Denied {
-			s.shrink(func(a *renditions) { a.endRecording("the account has reached its quota of storage") })
+			s.shrink(func(a *renditions) { a.endRecording("the account has reached its storage quota") })
 		}
 	}
 }
@@ -58,7 +58,7 @@ func (h *Hub) sweep(ctx context.Context) {
 		return
 	}
 	if err := h.sweepPosters(ctx); err != nil && ctx.Err() == nil {
-		h.o.Log.WarnContext(ctx, "old pictures of streams could not be removed", "err", err)
+		h.o.Log.WarnContext(ctx, "old poster images could not be removed", "err", err)
 	}
 	for _, folder := range folders {
 		if folder.Name() == posterFolder {

@@ -139,7 +139,7 @@ func TestQuotaEndsRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hub.checkQuotas(t.Context())
-	s.saysOf("not recorded any more", false)
+	s.saysOf("continues without recording", false)
 	s.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateUser(t.Context(), s.stream.UserID, func(u *weir.User) error {
 			u.SetQuota(weir.Quota{weir.Storage: new(int64)})
@@ -148,7 +148,7 @@ func TestQuotaEndsRecording(t *testing.T) {
 		return err
 	})
 	s.hub.checkQuotas(t.Context())
-	s.saysOf("the account has reached its quota of storage: the stream goes on and is not recorded any more", true)
+	s.saysOf("the account has reached its storage quota: the stream continues without recording", true)
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}

@@ -374,7 +374,7 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return weir.Wrap(weir.Busy, context.Cause(ctx), "segment %d did not come in time", q.Segment)
+			return weir.Wrap(weir.Busy, context.Cause(ctx), "segment %d was not ready in time", q.Segment)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func (a *renditions) skipLost() error {
 	if a.record || newest >= a.lease.NextSequence && oldest >= a.lease.NextSequence-1 {
 		return nil
 	}
-	a.log.Warn("segments that were not safe on disk are lost", "up to", a.lease.NextSequence-1)
+	a.log.Warn("segments that were not synced to disk are lost", "up to", a.lease.NextSequence-1)
 	a.after = a.lease
 	a.after.Leap()
 	for _, r := range a.source() {
@@ -184,7 +184,7 @@ func (a *renditions) endRecording(why string) {
 		r.recorder.Protect()
 		r.record.Store(false)
 	}
-	a.log.Warn("the stream goes on and is not recorded any more", "reason", why)
+	a.log.Warn("the stream continues without recording", "reason", why)
 }
 
 // each calls do for every recorder.

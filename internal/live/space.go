@@ -33,8 +33,8 @@ var stepsBelow = [...]float64{scarce: 1, refusing: 0.75, cutting: 0.5, full: 0.2
 var stepNames = [...]string{
 	scarce:   "playlists are shorter and nothing is recorded",
 	refusing: "new encoders are refused too",
-	cutting:  "playlists are cut to their end, those of one stream after the other",
-	full:     "nothing is written of what encoders send",
+	cutting:  "playlists are cut to their last segments, stream by stream",
+	full:     "the media of encoders is dropped",
 }
 
 const (
@@ -117,9 +117,9 @@ func (h *Hub) checkSpace(now time.Time) {
 	current := h.space.update(left, now)
 	switch {
 	case current > before:
-		h.o.Log.Warn("the disk runs full", "now", stepNames[current], "free", left.Free, "minFree", left.Keep)
+		h.o.Log.Warn("disk space is low", "now", stepNames[current], "free", left.Free, "minFree", left.Keep)
 	case current < before:
-		h.o.Log.Info("the disk has more room again", "now", cmp.Or(stepNames[current], "everything is as usual"), "free", left.Free, "minFree", left.Keep)
+		h.o.Log.Info("more disk space is free", "now", cmp.Or(stepNames[current], "no restrictions"), "free", left.Free, "minFree", left.Keep)
 	}
 	if before == normal && current == normal {
 		return
@@ -243,14 +243,14 @@ func (a *renditions) issues(dropping bool) []string {
 	size := a.limit.size.Load()
 	switch {
 	case dropping:
-		issues = append(issues, "the disk of the server is full: what the encoder sends is dropped until there is room")
+		issues = append(issues, "the disk of the server is full: the media of the encoder is dropped until there is space")
 	case size == cutSize:
 		issues = append(issues, "the server has hardly any disk space: playlists show the last segments only")
 	case size == shortSize:
 		issues = append(issues, "the server has little disk space: playlists are shorter than usual")
 	}
 	if a.full {
-		issues = append(issues, cmp.Or(a.unrecorded, noDiskSpace)+": the stream goes on and is not recorded any more")
+		issues = append(issues, cmp.Or(a.unrecorded, noDiskSpace)+": the stream continues without recording")
 	}
 	return issues
 }
@@ -300,7 +300,7 @@ func (r *rendition) trim(before int64) error {
 // that players can begin with is tried again. The caller holds the session's lock.
 func (s *session) stopWriting(why error) {
 	if !s.conn.dropping {
-		s.log.Warn("what the encoder sends is dropped until there is room on the disk", "err", why)
+		s.log.Warn("the media of the encoder is dropped until there is disk space", "err", why)
 		s.conn.dropping, s.conn.written = true, s.renditions.parts()
 	}
 	if s.conn.muxer == nil {
@@ -316,12 +316,12 @@ func (s *session) stopWriting(why error) {
 	s.ladder.sourceTimeline().pause()
 }
 
-// noteWritten notes that what the encoder sends is written again, if it is. The caller holds the
+// noteWritten notes that the media of the encoder is written again, if it is. The caller holds the
 // session's lock.
 func (s *session) noteWritten() {
 	if s.conn.dropping && s.renditions.parts() != s.conn.written {
 		s.conn.dropping = false
-		s.log.Info("what the encoder sends is written again")
+		s.log.Info("the media of the encoder is written again")
 	}
 }
 

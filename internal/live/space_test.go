@@ -252,7 +252,7 @@ func TestShortPlaylistOfLongSegments(t *testing.T) {
 	}
 }
 
-// Below the limit a stream goes on and is not recorded any more. What was recorded stays, and can be
+// Below the limit a stream goes on and is continues without recording. What was recorded stays, and can be
 // watched; what comes after that is deleted again.
 func TestRecordingEnds(t *testing.T) {
 	s := newTestHub(t, true)
@@ -263,14 +263,14 @@ func TestRecordingEnds(t *testing.T) {
 	}
 	d.check(99) // shorter playlists may be enough
 	d.check(101)
-	s.saysOf("not recorded", false)
+	s.saysOf("continues without recording", false)
 	d.check(99)
-	s.saysOf("not recorded any more", true)
+	s.saysOf("continues without recording", true)
 	d.recover() // that does not bring back what was left out
 	if err := e.send(150); err != nil {
 		t.Fatal(err)
 	}
-	s.saysOf("not recorded any more", true)
+	s.saysOf("continues without recording", true)
 	check := func() {
 		t.Helper()
 		for n, want := range map[int64]bool{0: true, 3: true, 4: false, 70: true} {
@@ -303,7 +303,7 @@ func TestRecordingEnds(t *testing.T) {
 	if err := s.publish().send(5); err != nil {
 		t.Fatal(err)
 	}
-	s.saysOf("not recorded any more", true)
+	s.saysOf("continues without recording", true)
 	check()
 }
 
@@ -323,7 +323,7 @@ func TestRecordingDoesNotBegin(t *testing.T) {
 	if m := s.broadcast().Recorded(); len(m.Video)+len(m.Audio) > 0 {
 		t.Errorf("recorded are %+v", m)
 	}
-	s.saysOf("not recorded any more", true)
+	s.saysOf("continues without recording", true)
 }
 
 // With less space new streams are refused. Those on air stay, and their encoders may reconnect.
@@ -461,8 +461,8 @@ func TestNothingIsWritten(t *testing.T) {
 			if err := e.send(20); err != nil {
 				t.Errorf("the encoder is told: %v", err)
 			}
-			s.saysOf("what the encoder sends is dropped", true)
-			s.saysOf("nothing has come", false)
+			s.saysOf("the media of the encoder is dropped", true)
+			s.saysOf("has sent nothing", false)
 			first, _, n := s.window(videoName)
 			if first+n != 4 { // the open one has ended
 				t.Errorf("%d segments from %d on, was\n%s", n, first, before)
@@ -510,7 +510,7 @@ func TestNoSpaceLeft(t *testing.T) {
 			t.Fatalf("the encoder is told: %v", err)
 		}
 	}
-	s.saysOf("what the encoder sends is dropped", true)
+	s.saysOf("the media of the encoder is dropped", true)
 	first, _, n := s.window(videoName)
 	if first != 0 || n < 4 {
 		t.Errorf("%d segments from %d on are shown", n, first)

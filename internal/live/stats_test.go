@@ -85,7 +85,7 @@ func TestHealthReachesTheStore(t *testing.T) {
 		t.Errorf("samples %+v, %v", samples, err)
 	}
 	e.Close(false)
-	if st := healthy(); len(st.Issues) != 1 || st.Issues[0] != "the connection of the encoder was lost 0 s ago; it must connect again" {
+	if st := healthy(); len(st.Issues) != 1 || st.Issues[0] != "the connection of the encoder was lost 0 s ago; reconnect it" {
 		t.Errorf("after the connection was lost: %q", st.Issues)
 	}
 }

@@ -70,7 +70,7 @@ func (u *uploads) uploadNew(ctx context.Context, of *renditions) {
 		}
 		err := r.recorder.Upload(ctx, u.to, u.prefix, u.period, r.name, u.tracks[r.name])
 		if err != nil && ctx.Err() == nil && !u.failed {
-			u.log.Warn("what is recorded can't be put into the storage yet; it is on disk, and tried again", "err", err)
+			u.log.Warn("recorded segments could not be uploaded; they stay on disk and will be retried", "err", err)
 		}
 		if u.failed = err != nil; u.failed {
 			return

@@ -27,7 +27,7 @@ func TestLivePoster(t *testing.T) {
 	open, e := h.broadcast(nil, 3*time.Second)
 	defer e.Close(true)
 	gated := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
-	if g := h.get(h.under(open.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "there is no picture of the stream yet") {
+	if g := h.get(h.under(open.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "there is no image of the stream yet") {
 		t.Errorf("on air, before there is a poster: %d %s", g.StatusCode, g.body)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "posters"), 0o700); err != nil {
