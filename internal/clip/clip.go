@@ -31,8 +31,8 @@ type Source struct {
 	Video *media.Track // nil = there is none
 	Audio []*media.Track
 
-	// Stream describes the video, for one that can't be copied; nil = it is found out.
-	Stream *ffmpeg.Stream
+	// Track describes the video, for one that can't be copied; nil = it is found out.
+	Track *ffmpeg.Track
 	// Whole is why the video can't be copied; "" = that depends on its coding.
 	Whole string
 }

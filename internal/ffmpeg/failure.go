@@ -192,7 +192,7 @@ func (t *tail) read(r io.Reader) {
 	for {
 		line, long, err := lines.ReadLine()
 		if len(line) > 0 {
-			t.hear(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
+			t.classify(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
 		}
 		for long && err == nil { // skip the rest of the line
 			_, long, err = lines.ReadLine()
@@ -203,8 +203,8 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// hear handles a line according to its level.
-func (t *tail) hear(line string) {
+// classify handles a line according to its level.
+func (t *tail) classify(line string) {
 	if t.levels {
 		for _, level := range []string{"[info] ", "[warning] "} {
 			if strings.Contains(line, level) {
@@ -217,10 +217,10 @@ func (t *tail) hear(line string) {
 		}
 		t.damage.error(line)
 	}
-	t.add(line)
+	t.keep(line)
 }
 
-func (t *tail) add(line string) {
+func (t *tail) keep(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

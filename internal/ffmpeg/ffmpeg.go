@@ -37,8 +37,8 @@ const (
 	Off     Mode = "off"     // nothing: for debugging, and where another sandbox is around
 )
 
-// must reports whether ffmpeg must not start without limits and seccomp.
-func (m Mode) must() bool { return m == Require || m == Strict }
+// required reports whether ffmpeg must not start without limits and seccomp.
+func (m Mode) required() bool { return m == Require || m == Strict }
 
 // Options configure an engine. The zero value uses the programs in PATH, all cores of this machine
 // and the whole sandbox.

@@ -77,12 +77,12 @@ func TestMemoryOfSmallMachine(t *testing.T) {
 		t.Errorf("reason = %q", ReasonOf(err))
 	}
 
-	var complaint error
-	c := Command{Complaint: func(err error) { complaint = err }}
+	var logged error
+	c := Command{Logged: func(err error) { logged = err }}
 	said := &tail{}
 	said.read(strings.NewReader("Cannot allocate memory\n"))
-	c.Complaint(e.outOfMemory(diagnose("ffmpeg", nil, said, nil), c))
-	wantKind(t, complaint, weir.Invalid, "it needs more memory")
+	c.Logged(e.outOfMemory(diagnose("ffmpeg", nil, said, nil), c))
+	wantKind(t, logged, weir.Invalid, "it needs more memory")
 	if err := e.outOfMemory(io.EOF, c); err != io.EOF {
 		t.Errorf("another error became %v", err)
 	}

@@ -159,13 +159,13 @@ func TestProbe(t *testing.T) {
 func TestVideoSpec(t *testing.T) {
 	p := Probe{
 		Format: "mp4", Duration: 2500 * time.Millisecond, BitRate: 9999,
-		Video: []Stream{{
+		Video: []Track{{
 			Kind: kindVideo, Codec: "h264", Width: 1920, Height: 1080, Rotation: 90, Sample: Ratio{1, 1}, PixelFormat: "yuv420p", BitDepth: 8,
 			Rate: Ratio{30000, 1001}, BitRate: 1000, Start: 40 * time.Millisecond, Duration: 2 * time.Second,
 		}},
-		Audio:  []Stream{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
-		Stills: []Stream{{Kind: kindVideo, Codec: "mjpeg"}},
-		Other:  []Stream{{Kind: "data"}},
+		Audio:  []Track{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
+		Stills: []Track{{Kind: kindVideo, Codec: "mjpeg"}},
+		Other:  []Track{{Kind: "data"}},
 	}
 	want := weir.VideoSpec{Format: "mp4", Duration: 2.5, Bitrate: 1100, Tracks: []weir.Track{
 		{Type: "video", Codec: "h264", StartTime: 0.04, Duration: 2, Bitrate: 1000, Width: 1080, Height: 1920, PixelFormat: "yuv420p", FPS: 30000.0 / 1001},
@@ -382,7 +382,7 @@ func FuzzParseProbe(f *testing.F) {
 		for _, s := range p.Video {
 			w, h := s.Shown()
 			if s.Width <= 0 || s.Height <= 0 || w <= 0 || h <= 0 || w > 100*maxSide || h > 100*maxSide || s.Rotation%90 != 0 || s.Rotation < 0 || s.Rotation > 270 {
-				t.Fatalf("stream = %+v, shown as %dx%d", s, w, h)
+				t.Fatalf("track = %+v, shown as %dx%d", s, w, h)
 			}
 		}
 	})

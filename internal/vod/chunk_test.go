@@ -338,7 +338,7 @@ func TestResumedEncode(t *testing.T) {
 	if len(o.results) != len(o.plan.Chunks) {
 		t.Errorf("%d results of %d chunks", len(o.results), len(o.plan.Chunks))
 	}
-	video, _, err := o.Streams(t.Context(), o.plan, o.results, nil)
+	video, _, err := o.ResultTracks(t.Context(), o.plan, o.results, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,12 +98,12 @@ func (l limits) checkProbe(p ffmpeg.Probe) error {
 	return l.checkEnds(ends, p.Size)
 }
 
-// imported returns the streams of a file that Import reads.
-func imported(p ffmpeg.Probe) (streams []ffmpeg.Stream) {
+// imported returns the tracks of a file that Import reads.
+func imported(p ffmpeg.Probe) (tracks []ffmpeg.Track) {
 	if len(p.Video) > 0 {
-		streams = append(streams, p.Video[0])
+		tracks = append(tracks, p.Video[0])
 	}
-	return append(streams, p.Audio...)
+	return append(tracks, p.Audio...)
 }
 
 // checkEnds refuses a file by the ends of its tracks and its size.
@@ -139,9 +139,9 @@ type packets struct {
 }
 
 // read reads the list of packets.
-func (p *packets) read(_ context.Context, r io.Reader) error { return ffmpeg.ReadPackets(r, p.see) }
+func (p *packets) read(_ context.Context, r io.Reader) error { return ffmpeg.ReadPackets(r, p.check) }
 
-func (p *packets) see(packet ffmpeg.Packet) error {
+func (p *packets) check(packet ffmpeg.Packet) error {
 	end := packet.Start + packet.Duration
 	if end > p.duration {
 		return tooLong(p.duration)
@@ -149,9 +149,9 @@ func (p *packets) see(packet ffmpeg.Packet) error {
 	if err := p.checkHole(packet.Start); err != nil {
 		return err
 	}
-	p.latest, p.ends[packet.Stream] = max(p.latest, packet.Start), max(p.ends[packet.Stream], end)
-	p.starts[packet.Stream] = min(p.starts[packet.Stream], packet.Start)
-	if p.hasVideo && packet.Stream == 0 {
+	p.latest, p.ends[packet.Track] = max(p.latest, packet.Start), max(p.ends[packet.Track], end)
+	p.starts[packet.Track] = min(p.starts[packet.Track], packet.Start)
+	if p.hasVideo && packet.Track == 0 {
 		p.frames++
 	}
 	if p.frames > maxFrames {
@@ -173,8 +173,8 @@ func (p *packets) checkHole(until time.Duration) error {
 		badSource, p.latest.Round(time.Second), until.Round(time.Second), maxHole)
 }
 
-// finish checks the file after its last packet.
-func (p *packets) finish() error {
+// checkComplete checks the file after its last packet.
+func (p *packets) checkComplete() error {
 	for _, end := range p.ends {
 		if err := p.checkHole(end); err != nil {
 			return err

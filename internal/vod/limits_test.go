@@ -179,20 +179,20 @@ func TestProbeLimits(t *testing.T) {
 		length := time.Duration(hours * float64(time.Hour))
 		return ffmpeg.Probe{
 			Demuxer: "mov,mp4,m4a", Duration: length, Size: int64(hours * 3600 * kilobits * 125),
-			Audio: []ffmpeg.Stream{{Kind: "audio", Codec: "aac", Duration: length}},
+			Audio: []ffmpeg.Track{{Kind: "audio", Codec: "aac", Duration: length}},
 		}
 	}
 	video := func(hours float64, width, height int, frames int64) ffmpeg.Probe {
 		p := audio(hours, 500)
-		p.Video = []ffmpeg.Stream{{Kind: "video", Codec: "h264", Width: width, Height: height, Frames: frames, Duration: p.Duration}}
+		p.Video = []ffmpeg.Track{{Kind: "video", Codec: "h264", Width: width, Height: height, Frames: frames, Duration: p.Duration}}
 		return p
 	}
 	guessed := audio(1000, 1)
 	guessed.Demuxer = "mpegts"
 	subtitled := video(2, 1920, 1080, 0)
-	subtitled.Other = make([]ffmpeg.Stream, maxTracks-2)
+	subtitled.Other = make([]ffmpeg.Track, maxTracks-2)
 	attached := subtitled
-	attached.Stills = make([]ffmpeg.Stream, 1)
+	attached.Stills = make([]ffmpeg.Track, 1)
 	languages := audio(20, 0.5)
 	languages.Audio = slices.Repeat(languages.Audio, 10)
 	for _, tt := range []struct {
@@ -242,7 +242,7 @@ func TestPacketLimits(t *testing.T) {
 	other := func(list []ffmpeg.Packet) []ffmpeg.Packet {
 		list = slices.Clone(list)
 		for i := range list {
-			list[i].Stream = 1
+			list[i].Track = 1
 		}
 		return list
 	}
@@ -267,10 +267,10 @@ func TestPacketLimits(t *testing.T) {
 			p := packets{limits: Engine{}.limits(10), hasVideo: true, size: cmp.Or(tt.size, 1<<30), starts: make([]time.Duration, 2), ends: make([]time.Duration, 2)}
 			var err error
 			for i := 0; i < len(tt.packets) && err == nil; i++ {
-				err = p.see(tt.packets[i])
+				err = p.check(tt.packets[i])
 			}
 			if err == nil {
-				err = p.finish()
+				err = p.checkComplete()
 			}
 			if (err == nil) != (tt.want == "") || err != nil && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)

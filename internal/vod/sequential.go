@@ -23,7 +23,7 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) erro
 		return errors.New("a source that can't be taken apart is encoded where its file is")
 	}
 	encode := plan.encode(e.FFmpeg.Idle())
-	encode.Input, encode.Stream = o.File, plan.Source.Video.Stream.Index
+	encode.Input, encode.Track = o.File, plan.Source.Video.Track.Index
 	encoded := plan.encoded()
 	writers := make([]*media.Writer, len(encoded))
 	var consumers []func(context.Context, io.Reader) error
@@ -111,7 +111,7 @@ func checkSequential(plan Plan, writers []*media.Writer) error {
 			}
 			frames = index.Frames()
 		}
-		if err := plan.Source.checkLength("video", plan.Source.Video.Stream, index.Track.Time(index.End())); err != nil {
+		if err := plan.Source.checkLength("video", plan.Source.Video.Track, index.Track.Time(index.End())); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ type publication struct {
 	plan  vod.Plan
 	done  published
 
-	video, audio []publish.Stream
+	video, audio []publish.Track
 	warnings     []string // about the source
 }
 
@@ -88,7 +88,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 		return err
 	}
 	p.warnings = vod.Warnings(p.plan, chunks, audio)
-	p.video, p.audio, err = p.Engine.Streams(ctx, p.plan, chunks, audio)
+	p.video, p.audio, err = p.Engine.ResultTracks(ctx, p.plan, chunks, audio)
 	return err
 }
 
@@ -509,7 +509,7 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 }
 
 // mp4File returns the entry of a rendition's MP4 file in the list of files.
-func (p *publication) mp4File(s publish.Stream, size int64) weir.File {
+func (p *publication) mp4File(s publish.Track, size int64) weir.File {
 	f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
 	if p.plan.Source.Duration > 0 {
 		f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
