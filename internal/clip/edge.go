@@ -78,7 +78,7 @@ func (e *edgeCoder) match(r *run, before cmaf.TrackIndex) string {
 	}
 	switch {
 	case form.Chroma != 1:
-		return "its colours are not subsampled as usual"
+		return "its chroma subsampling is not 4:2:0"
 	case config.Codec == codec.H265 && form.Profile == 1 && form.Bits == 8:
 		e.edge.Codec, e.edge.Profile = ffmpeg.HEVC, "main"
 	case config.Codec == codec.H265 && form.Profile == 2 && form.Bits == 10:
@@ -153,7 +153,7 @@ func (c *maker) storeEdge(ctx context.Context, r *run, coder *edgeCoder, made cm
 		return err
 	}
 	if coder.made != nil && !sameCoding(*coder.made, track) {
-		return errors.New("the encoder made other parameter sets for the end than for the start")
+		return errors.New("the encoder used different parameter sets for the end than for the start")
 	}
 	coder.made = &track
 	if renumber != nil {
@@ -185,7 +185,7 @@ func (e *edgeCoder) track(source, made cmaf.Track) (cmaf.Track, *codec.Renumberi
 	}
 	track, ok := source.WithRecord(config.Record)
 	if !ok || made.Timescale != source.Timescale || made.Width != source.Width || made.Height != source.Height {
-		return cmaf.Track{}, nil, fmt.Errorf("the encoder made %dx%d of %dx%d", made.Width, made.Height, source.Width, source.Height)
+		return cmaf.Track{}, nil, fmt.Errorf("the encoder made frames of %dx%d, the source has %dx%d", made.Width, made.Height, source.Width, source.Height)
 	}
 	return track, renumber, nil
 }
@@ -203,7 +203,7 @@ func (e *edgeCoder) merged(source cmaf.Track) (cmaf.Track, error) {
 		source, ok = source.WithRecord(record)
 	}
 	if !ok {
-		return source, errors.New("the parameter sets of the encoder can't be beside those of the source")
+		return source, errors.New("the parameter sets of the encoder can't be combined with those of the source")
 	}
 	return source, nil
 }

@@ -99,7 +99,7 @@ func New(o Options) (*Engine, error) {
 		}
 		// A test binary without a sandbox command would run all its tests instead.
 		if strings.HasSuffix(e.self, ".test") {
-			return nil, weir.Errorf(weir.Internal, "a test must name the program that sandboxes ffmpeg, or turn the sandbox off")
+			return nil, weir.Errorf(weir.Internal, "tests must set the program of the sandbox, or turn the sandbox off")
 		}
 	}
 	if e.log == nil {

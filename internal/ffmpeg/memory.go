@@ -47,7 +47,7 @@ func (e *Engine) Fits(pixels int64) error {
 	if e.memory == 0 || pixels <= e.memory/minMemoryPerPixel {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: frames of this size need more memory than the %d MB that this machine can give; make them smaller",
+	return weir.Errorf(weir.Invalid, "%s: frames of this size need more memory than the %d MB that this machine can provide; send smaller ones",
 		InvalidSource, e.memory/1e6)
 }
 
@@ -57,7 +57,7 @@ func (e *Engine) outOfMemory(err error, c Command) error {
 	if ReasonOf(err) != OutOfMemory || e.memory == 0 || memoryFor(c.pixels(), c.Threads) <= e.memory {
 		return err
 	}
-	return weir.Wrap(weir.Invalid, err, "%s: it needs more memory than the %d MB that this machine can give", InvalidSource, e.memory/1e6)
+	return weir.Wrap(weir.Invalid, err, "%s: decoding it needs more memory than the %d MB that this machine can provide", InvalidSource, e.memory/1e6)
 }
 
 // machineMemory returns the memory of this machine in bytes, or what a control group leaves of it to

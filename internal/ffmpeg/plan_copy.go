@@ -119,7 +119,7 @@ func ReadPackets(r io.Reader, see func(Packet) error) error {
 			field, after, found := strings.Cut(rest, ",")
 			n, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
 			if err != nil || !found {
-				return fmt.Errorf("list of packets: %q can't be read", line)
+				return fmt.Errorf("list of packets: %q can't be parsed", line)
 			}
 			fields[i], rest = n, after
 		}

@@ -157,7 +157,7 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	case err != nil:
 		return Probe{}, fmt.Errorf("probe: %w", err)
 	case !info.Mode().IsRegular():
-		return Probe{}, fmt.Errorf("probe %s: not a file", path)
+		return Probe{}, fmt.Errorf("probe %s: not a regular file", path)
 	case info.Size() == 0:
 		return Probe{}, weir.Errorf(weir.Invalid, "%s: the file is empty", sentenceProbe)
 	}
@@ -173,7 +173,7 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 		grant:   grant{Read: []string{path}, Memory: memory, CPU: e.probing.cpu},
 		stdout:  output,
 	})
-	// A file that is beyond a bound stays so, whoever looks into it: these errors are final.
+	// A file that is beyond a bound stays so, however often it is probed: these errors are final.
 	refuse := func(format string, args ...any) (Probe, error) {
 		return Probe{}, weir.Wrap(weir.Invalid, err, "%s: "+format, append([]any{sentenceProbe}, args...)...)
 	}
@@ -181,13 +181,13 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	case ctx.Err() != nil:
 		return Probe{}, context.Cause(ctx)
 	case limited.Err() != nil:
-		return refuse("looking into the file takes longer than %v", e.probing.time)
+		return refuse("analyzing the file takes longer than %v", e.probing.time)
 	case errors.Is(err, errTooMuch):
-		return refuse("the tracks and tags of the file take more than %d MB to describe", e.probing.output>>20)
+		return refuse("the descriptions of the tracks and tags of the file have more than %d MB", e.probing.output>>20)
 	case ReasonOf(err) == stalled:
-		return refuse("looking into the file takes more than %v of CPU time", e.probing.cpu)
+		return refuse("analyzing the file takes more than %v of CPU time", e.probing.cpu)
 	case ReasonOf(err) == OutOfMemory:
-		return refuse("looking into the file takes more than %d MB of memory", memory/1e6)
+		return refuse("analyzing the file takes more than %d MB of memory", memory/1e6)
 	case err != nil:
 		return Probe{}, err
 	}
@@ -209,14 +209,14 @@ func (p Probe) check() error {
 	}
 	for _, s := range p.Other {
 		if s.Kind == kindVideo || s.Kind == kindAudio {
-			return weir.Errorf(weir.Invalid, "%s: the %s in the file (codec %s) can't be decoded or has no data; %s",
+			return weir.Errorf(weir.Invalid, "%s: the %s track of the file (codec %s) can't be decoded or has no data; %s",
 				InvalidSource, s.Kind, cmp.Or(s.Codec, "unknown"), supported)
 		}
 	}
 	if len(p.Stills) > 0 {
-		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", InvalidSource)
+		return weir.Errorf(weir.Invalid, "%s: the file has only an image, no video and no audio", InvalidSource)
 	}
-	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", InvalidSource)
+	return weir.Errorf(weir.Invalid, "%s: the file has no video and no audio", InvalidSource)
 }
 
 type bounded struct {

@@ -202,7 +202,7 @@ func TestProbeExplainsUnusableFiles(t *testing.T) {
 	}{
 		{"empty", nil, []string{sentenceProbe, "empty"}},
 		{"text", []byte("hello, this is a letter and not a film"), []string{sentenceProbe, "not a video or audio file"}},
-		{"no index", content[:len(content)/2], []string{sentenceProbe, "cut off", "moov"}},
+		{"no index", content[:len(content)/2], []string{sentenceProbe, "truncated", "moov"}},
 		{"subtitles", words, []string{InvalidSource, "no video and no audio"}},
 		{"playlist", []byte("#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:" + good + "\n#EXT-X-ENDLIST\n"), []string{InvalidSource, "playlists"}},
 		{"list of files", []byte("ffconcat version 1.0\nfile '" + good + "'\n"), []string{InvalidSource, "lists of files"}},
@@ -226,7 +226,7 @@ func TestProbeOfMissingFile(t *testing.T) {
 	if _, err := e.Probe(t.Context(), filepath.Join(t.TempDir(), "no")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error = %v", err)
 	}
-	if _, err := e.Probe(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := e.Probe(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("error = %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -251,10 +251,10 @@ func TestProbeIsBounded(t *testing.T) {
 		bounds       probing
 		want         string
 	}{
-		{"CPU time", `while (1) {}`, probing{time.Hour, time.Second, 1 << 20}, "looking into the file takes more than 1s of CPU time"},
-		{"time", `sleep 1000`, probing{50 * time.Millisecond, time.Hour, 1 << 20}, "looking into the file takes longer than 50ms"},
-		{"memory", `$x = "x" x (1 << 20); push @a, $x . $_ while ++$_ < 2000; print "{}"`, probing{time.Hour, time.Hour, 1 << 20}, "looking into the file takes more than 300 MB of memory"},
-		{"description", `print "x" x 1000 while 1`, probing{time.Hour, time.Hour, 1 << 20}, "the tracks and tags of the file take more than 1 MB to describe"},
+		{"CPU time", `while (1) {}`, probing{time.Hour, time.Second, 1 << 20}, "analyzing the file takes more than 1s of CPU time"},
+		{"time", `sleep 1000`, probing{50 * time.Millisecond, time.Hour, 1 << 20}, "analyzing the file takes longer than 50ms"},
+		{"memory", `$x = "x" x (1 << 20); push @a, $x . $_ while ++$_ < 2000; print "{}"`, probing{time.Hour, time.Hour, 1 << 20}, "analyzing the file takes more than 300 MB of memory"},
+		{"description", `print "x" x 1000 while 1`, probing{time.Hour, time.Hour, 1 << 20}, "the descriptions of the tracks and tags of the file have more than 1 MB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "ffprobe")
@@ -272,18 +272,18 @@ func TestProbeIsBounded(t *testing.T) {
 	}
 }
 
-func TestUnreadableStreams(t *testing.T) {
+func TestUnreadableTracks(t *testing.T) {
 	p, err := parseProbe([]byte(`{"streams":[{"index":0,"codec_type":"video","codec_name":"h264","width":0,"height":0},{"index":1,"codec_type":"audio","codec_name":"none"}],"format":{"format_name":"mpegts"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, InvalidSource, "the video in the file (codec h264) can't be decoded")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "the video track of the file (codec h264) can't be decoded")
 
 	p, err = parseProbe([]byte(`{"streams":[{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, InvalidSource, "only a picture")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "only an image")
 }
 
 func TestOrientation(t *testing.T) {

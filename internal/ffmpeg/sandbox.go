@@ -67,7 +67,7 @@ func Sandbox(args []string) error {
 		return err
 	}
 	if mode == Strict && landlockVersion() == 0 {
-		return errors.New("landlock: this kernel has none; weir runs with --sandbox require")
+		return errors.New("landlock: this kernel does not have it; use --sandbox require")
 	}
 	if err := g.landlock(program); err != nil && mode.required() {
 		return fmt.Errorf("landlock: %w", err)
@@ -76,7 +76,7 @@ func Sandbox(args []string) error {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	if err := loadSeccomp(); err != nil && mode.required() {
-		return fmt.Errorf("seccomp: %w; if this kernel has none, weir runs with --sandbox best", err)
+		return fmt.Errorf("seccomp: %w; if this kernel does not have it, use --sandbox best", err)
 	}
 	// This comes last, because it may leave too little memory for anything else.
 	if err := g.limit(); err != nil && mode.required() {
@@ -104,7 +104,7 @@ func parseSandbox(args []string) (g grant, mode Mode, command []string, err erro
 		return g, mode, nil, weir.Errorf(weir.Invalid, "--mode: %q is not a mode; use strict, require or best", mode)
 	}
 	if len(command) == 0 || !filepath.IsAbs(command[0]) {
-		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program to run with its whole path: weir sandbox … -- /usr/bin/ffmpeg …")
+		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program with its absolute path: weir sandbox … -- /usr/bin/ffmpeg …")
 	}
 	return g, mode, command, nil
 }

@@ -79,7 +79,7 @@ func (r *run) completed(ctx context.Context, f growingFile) (size int64, ok bool
 	return info.Size, err == nil && info.Size == layout.Size
 }
 
-var errHeadTooLarge = errors.New("the head of the file needs more room than was kept for it")
+var errHeadTooLarge = errors.New("the head of the file needs more space than was reserved")
 
 // extendFile puts a file, or the new parts of it.
 func (r *run) extendFile(ctx context.Context, f growingFile) error {

@@ -89,7 +89,7 @@ func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
 		return nil, cmaf.Track{}, err
 	}
 	if len(tracks) != 1 || tracks[0].Kind != kind {
-		return nil, cmaf.Track{}, fmt.Errorf("%d tracks where one of %s should be", len(tracks), kind)
+		return nil, cmaf.Track{}, fmt.Errorf("ffmpeg wrote %d tracks, want one track of %s", len(tracks), kind)
 	}
 	return reader, tracks[0], nil
 }
@@ -143,7 +143,7 @@ func join(a, b cmaf.Fragment) cmaf.Fragment {
 // video. If it is AAC already, it is only cut. The track is sealed. progress may be nil.
 func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func(share float64)) (RenditionResult, error) {
 	if k < 0 || k >= len(plan.Audio) {
-		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
+		return RenditionResult{}, fmt.Errorf("the plan has no audio track %d", k)
 	}
 	w := &media.Writer{Store: e.Store, Prefix: plan.Prefix + "/" + plan.Audio[k].Name}
 	begin := func(track cmaf.Track) {
@@ -232,7 +232,7 @@ func (e Engine) encodeAudio(
 func checkAudio(plan Plan, k int, end time.Duration) error {
 	src := plan.Source
 	if end == 0 {
-		return weir.Errorf(weir.Invalid, "%s: there is no sound in audio track %d", badSource, k)
+		return weir.Errorf(weir.Invalid, "%s: audio track %d is empty", badSource, k)
 	}
 	if err := src.checkLength("audio", src.Audio[k].Track, end); err != nil {
 		return err

@@ -34,7 +34,7 @@ type EncodeOptions struct {
 // segment must have the frames of the plan, with their times, and start with a key frame.
 func (e Engine) Encode(ctx context.Context, plan Plan, n int, o EncodeOptions) error {
 	if n < 0 || n >= len(plan.Chunks) {
-		return fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
+		return fmt.Errorf("chunk %d does not exist: the plan has %d", n, len(plan.Chunks))
 	}
 	if plan.Source.Sequential != "" {
 		return e.encodeFile(ctx, plan, o)
@@ -106,7 +106,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 	rendition := r.encoded[i]
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
+		err = errors.New("ffmpeg wrote no frame")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", rendition.Name, err)
@@ -122,7 +122,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 				err = setTimes(&f, times, next, int64(track.Timescale))
 			}
 			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errMissing) {
-				return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: not all frames from %v on can be decoded",
+				return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: some frames after %v can't be decoded",
 					badSource, track.Time(times[0]).Round(time.Millisecond))
 			}
 			if err != nil {
@@ -138,7 +138,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 	}
 	if extra, err := source.read(1); !errors.Is(err, io.ErrUnexpectedEOF) {
 		if err == nil {
-			err = fmt.Errorf("there are more frames than planned, the first at %v", track.Time(extra.Start))
+			err = fmt.Errorf("ffmpeg wrote more frames than planned, the first at %v", track.Time(extra.Start))
 		}
 		return fmt.Errorf("%s: %w", rendition.Name, err)
 	}
@@ -343,7 +343,7 @@ var errMissing = errors.New("a frame is missing")
 // i-th frame in decode order. next is the start of the next segment.
 func setTimes(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	if len(f.Samples) == 0 {
-		return errors.New("it is empty")
+		return errors.New("it has no frame")
 	}
 	if !f.Samples[0].Sync {
 		return errors.New("it does not start with a key frame")
@@ -355,7 +355,7 @@ func setTimes(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(shown[a], shown[b]) })
 	if order[0] != 0 {
-		return errors.New("a frame is shown before the key frame that it starts with")
+		return errors.New("a frame has an earlier presentation time than the key frame at the start")
 	}
 	near := max(timescale/500, 1) // two milliseconds
 	for rank, i := range order {
@@ -363,7 +363,7 @@ func setTimes(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 		case d > near:
 			return errMissing
 		case d < -near:
-			return fmt.Errorf("frame %d is at %.4f seconds, should be at %.4f",
+			return fmt.Errorf("frame %d is at %.4f s, expected at %.4f s",
 				rank, float64(shown[i])/float64(timescale), float64(times[rank])/float64(timescale))
 		}
 		f.Samples[i].Offset = int32(times[rank] - times[i])
@@ -374,7 +374,7 @@ func setTimes(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 			until = times[i+1]
 		}
 		if until <= times[i] {
-			return fmt.Errorf("frame %d lasts no time", i)
+			return fmt.Errorf("frame %d has no duration", i)
 		}
 		f.Samples[i].Duration = uint32(until - times[i])
 	}

@@ -345,7 +345,7 @@ func TestResumedEncode(t *testing.T) {
 	if err := CheckFrames(o.plan, video); err != nil {
 		t.Error(err)
 	}
-	// Thumbnails of a source that can't be taken apart come from a rendition.
+	// Thumbnails of a source that can't be demuxed come from a rendition.
 	whole := o.plan
 	whole.Source.Sequential = "it is a test"
 	if track, _, err := o.thumbnailTrack(t.Context(), whole, o.results); err != nil {

@@ -168,11 +168,11 @@ func whySequential(probe ffmpeg.Probe) string {
 	track := probe.Video[0]
 	switch {
 	case !ffmpeg.Copyable(track.Codec):
-		return "no way is known to take " + track.Codec + " apart"
+		return track.Codec + " can't be stored in fragmented MP4"
 	case track.Codec == "mpeg4":
-		return "frames of " + track.Codec + " may be left out"
+		return track.Codec + " may have packets without a frame"
 	case track.Codec == "h264" && track.Interlaced() && !strings.Contains(probe.Demuxer, "mp4"):
-		return "half pictures may come in packets of their own"
+		return "its fields may be in separate packets"
 	}
 	return ""
 }
@@ -266,7 +266,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {
-		return weir.Wrap(weir.Invalid, err, "%s: the file is damaged or breaks off after %.2f of %.2f seconds; send the whole file",
+		return weir.Wrap(weir.Invalid, err, "%s: the file is damaged or ends after %.2f of %.2f seconds; send the whole file",
 			badSource, im.reached().Seconds(), src.Probe.Duration.Seconds())
 	}
 	return err
@@ -325,7 +325,7 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 	case runErr == nil && ffmpeg.ReasonOf(logged) == ffmpeg.OutOfMemory && err != nil:
 		return logged
 	case runErr == nil && errors.Is(err, cmaf.ErrBrokenOff):
-		return weir.Wrap(weir.Internal, err, "internal error processing file: ffmpeg did not write all of it")
+		return weir.Wrap(weir.Internal, err, "internal error processing file: the output of ffmpeg is truncated")
 	}
 	return err
 }
@@ -397,12 +397,12 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	return v.seal(ctx)
 }
 
-// retime reads the video of a pipe and gives its samples exact times. look gets the fragments as
+// retime reads the video of a pipe and gives its samples exact times. inspect gets the fragments as
 // they are, and add with exact times. An *unusableVideo error means that there are no such times.
-func retime(reader *cmaf.Reader, track cmaf.Track, look func(cmaf.Fragment), add func(cmaf.Fragment) error) error {
+func retime(reader *cmaf.Reader, track cmaf.Track, inspect func(cmaf.Fragment), add func(cmaf.Fragment) error) error {
 	var retimer cmaf.Retimer
 	err := fragments(reader, track, func(f cmaf.Fragment) error {
-		look(f)
+		inspect(f)
 		settled, err := retimer.Add(f)
 		if err != nil {
 			return &unusableVideo{err}
@@ -486,7 +486,7 @@ func (v *videoImport) noteGOP(until int64) {
 func (v *videoImport) store(ctx context.Context, f cmaf.Fragment) error {
 	for _, s := range f.Samples {
 		if s.Duration == 0 {
-			return &unusableVideo{errors.New("two frames are shown at the same time")}
+			return &unusableVideo{errors.New("two frames have the same presentation time")}
 		}
 		if v.whole == 0 || v.writer.Track().Time(f.Start) < v.whole {
 			v.delay = max(v.delay, -int64(s.Offset))
@@ -547,11 +547,11 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 	}
 	switch {
 	case s.Rotation != 0 || s.Mirrored:
-		return "it must be turned to be shown"
+		return "it has to be rotated for display"
 	case s.Width%2 != 0 || s.Height%2 != 0:
 		return fmt.Sprintf("its size is odd, %dx%d", s.Width, s.Height)
 	case index.Track.Width != s.Width || index.Track.Height != s.Height:
-		return "its size is not the one that it claims"
+		return "its frame size differs from the header"
 	case v.video.Frames != v.samples || index.Start() < 0:
 		return "some of its frames are hidden"
 	case v.longGOP != "":
@@ -565,7 +565,7 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 // whyNoCopy returns why frames of the track can't be in a clip as they are; "" = they can.
 func (v *videoImport) whyNoCopy() string {
 	if v.video.Track.Rotation != 0 || v.video.Track.Mirrored {
-		return "it must be turned to be shown"
+		return "it has to be rotated for display"
 	}
 	if v.late() {
 		return tooLate
@@ -649,7 +649,7 @@ func (s Source) checkEnd(end time.Duration) error {
 	if s.To > 0 || !exactHeader(probe.Demuxer) || len(probe.Other) > 0 || end >= want-slack(probe, want) {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: the file breaks off after %.2f of %.2f seconds; send the whole file",
+	return weir.Errorf(weir.Invalid, "%s: the file ends after %.2f of %.2f seconds; send the whole file",
 		badSource, end.Seconds(), want.Seconds())
 }
 
@@ -659,7 +659,7 @@ func (s Source) checkLength(kind string, track ffmpeg.Track, end time.Duration) 
 	if s.To > 0 || want == 0 || end >= want-slack(s.Probe, want) {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: the %s breaks off after %.2f of %.2f seconds; send the whole file",
+	return weir.Errorf(weir.Invalid, "%s: the %s ends after %.2f of %.2f seconds; send the whole file",
 		badSource, kind, end.Seconds(), want.Seconds())
 }
 

@@ -73,12 +73,12 @@ func tooManyFrames() error {
 // and the packets will show.
 func (l limits) checkProbe(p ffmpeg.Probe) error {
 	if n := len(p.Video) + len(p.Audio) + len(p.Stills) + len(p.Other); n > maxTracks {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d tracks, and at most %d are allowed", badSource, n, maxTracks)
+		return weir.Errorf(weir.Invalid, "%s: the file has %d tracks; at most %d are allowed", badSource, n, maxTracks)
 	}
 	if len(p.Video) > 0 {
 		v := p.Video[0]
 		if v.Width*v.Height > maxPixels {
-			return weir.Errorf(weir.Invalid, "%s: its frames have %dx%d pixels, and at most %d million are allowed", badSource, v.Width, v.Height, maxPixels/1_000_000)
+			return weir.Errorf(weir.Invalid, "%s: its frames have %dx%d pixels; at most %d million are allowed", badSource, v.Width, v.Height, maxPixels/1_000_000)
 		}
 		if exactHeader(p.Demuxer) && v.Frames > maxFrames {
 			return tooManyFrames()
@@ -116,11 +116,11 @@ func (l limits) checkEnds(ends []time.Duration, size int64) error {
 		longest, all = max(longest, end), all+max(end, 0)
 	}
 	if float64(size) < minRate*(all-freeMedia).Seconds() {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes for %v of media, which is too little to be real; send the whole file",
+		return weir.Errorf(weir.Invalid, "%s: the file has only %d bytes for %v of media; send the whole file",
 			badSource, size, longest.Round(time.Second))
 	}
 	if n := math.Ceil(longest.Seconds() / l.segment); n > maxSegments {
-		return weir.Errorf(weir.Invalid, "%s: the file would have %.0f segments of %g seconds, and at most %d are allowed; ask for longer ones",
+		return weir.Errorf(weir.Invalid, "%s: the file would have %.0f segments of %g seconds; at most %d are allowed, so request longer segments",
 			badSource, n, l.segment, maxSegments)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (p *packets) check(packet ffmpeg.Packet) error {
 		return tooManyFrames()
 	}
 	if p.bytes += packet.Size; p.bytes > maxRepeat*p.size+freeRepeat {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes and uses them for more than %d bytes of media, and at most %d times as many are allowed",
+		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes, but its packets have more than %d; at most %d times the size of the file is allowed",
 			badSource, p.size, p.bytes, maxRepeat)
 	}
 	return nil
@@ -169,7 +169,7 @@ func (p *packets) checkHole(until time.Duration) error {
 	if until-p.latest <= maxHole {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: there is nothing to see or hear from %v to %v, and at most %v are allowed",
+	return weir.Errorf(weir.Invalid, "%s: no track has packets from %v to %v; gaps of at most %v are allowed",
 		badSource, p.latest.Round(time.Second), until.Round(time.Second), maxHole)
 }
 

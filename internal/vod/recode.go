@@ -37,7 +37,7 @@ func (r Recode) next() int64 { return r.Frames.Next(r.Times[len(r.Times)-1] + 1)
 func (r Recode) read(pipe io.Reader, next int64, store func(cmaf.Track, cmaf.Fragment) error) error {
 	reader, made, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
+		err = errors.New("ffmpeg wrote no frame")
 	}
 	if err != nil {
 		return err

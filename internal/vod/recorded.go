@@ -159,25 +159,25 @@ func (p *Plan) whyNoRenditions(index cmaf.TrackIndex, table cmaf.Frames) string 
 	for _, change := range index.Changes {
 		was, is := index.Track, change.Track
 		if is.Timescale != was.Timescale || is.Width != was.Width || is.Height != was.Height || coding(is) != coding(was) {
-			return fmt.Sprintf("the picture changes from %s in %dx%d to %s in %dx%d", was.Codec, was.Width, was.Height, is.Codec, is.Width, is.Height)
+			return fmt.Sprintf("the video changes from %s at %dx%d to %s at %dx%d", was.Codec, was.Width, was.Height, is.Codec, is.Width, is.Height)
 		}
 	}
 	shown := 0
 	for n, frames := range p.Frames {
 		if frames == 0 || p.segmentEnd(n) <= p.Starts[n] {
-			return fmt.Sprintf("segment %d has no frame that is shown", n)
+			return fmt.Sprintf("segment %d has no visible frame", n)
 		}
 		if n > 0 && p.Starts[n] < p.segmentEnd(n-1) {
-			return fmt.Sprintf("segment %d starts before the one before it ends", n)
+			return fmt.Sprintf("segment %d starts before the previous segment ends", n)
 		}
 		shown += frames
 	}
 	if shown != index.Frames() {
-		return fmt.Sprintf("%d of %d frames are not shown in the time of any segment", index.Frames()-shown, index.Frames())
+		return fmt.Sprintf("%d of %d frames have times outside of all segments", index.Frames()-shown, index.Frames())
 	}
 	for i := 1; i < len(table.Times); i++ {
 		if table.Times[i] == table.Times[i-1] {
-			return "two frames are shown at the same time"
+			return "two frames have the same presentation time"
 		}
 	}
 	return ""

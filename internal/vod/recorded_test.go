@@ -233,11 +233,11 @@ func TestRecordedAlone(t *testing.T) {
 	}{
 		"good":              {cmaf.TrackIndex{Segments: good}, ""},
 		"other settings":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec = "avc1.4d001f" })}, ""},
-		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the picture changes from avc1.64001f in 320x180 to avc1.64001f in 640x180"},
-		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the picture changes from avc1.64001f in 320x180 to hvc1.1 in 320x180"},
-		"frames of before":  {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0), broken(segment(90000, 0, -18000))}}, "1 of 4 frames are not shown in the time of any segment"},
-		"one after the gap": {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 90000), broken(segment(90000, 0, 0))}}, "segment 1 starts before the one before it ends"},
-		"two at once":       {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0, -9000)}}, "two frames are shown at the same time"},
+		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the video changes from avc1.64001f at 320x180 to avc1.64001f at 640x180"},
+		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the video changes from avc1.64001f at 320x180 to hvc1.1 at 320x180"},
+		"frames of before":  {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0), broken(segment(90000, 0, -18000))}}, "1 of 4 frames have times outside of all segments"},
+		"one after the gap": {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 90000), broken(segment(90000, 0, 0))}}, "segment 1 starts before the previous segment ends"},
+		"two at once":       {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0, -9000)}}, "two frames have the same presentation time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			index := tt.index

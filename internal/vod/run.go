@@ -129,7 +129,7 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 		return weir.TranscodeOutput{}, err
 	}
 	if !r.state.Published.Finished {
-		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "everything is encoded, and not everything was put")
+		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "all chunks are encoded, but not all outputs are published")
 	}
 	r.meter.done()
 	if r.o.Warn != nil {
@@ -151,7 +151,7 @@ func (r *runner) fetch(ctx context.Context) error {
 		return err
 	}
 	if r.o.Fetcher == nil {
-		return weir.Errorf(weir.Invalid, "%s: URLs can't be read here", r.o.Source)
+		return weir.Errorf(weir.Invalid, "%s: URLs are not supported here; name a file", r.o.Source)
 	}
 	r.file = filepath.Join(r.o.Dir, "source")
 	if r.state.Fetched {

@@ -20,7 +20,7 @@ import (
 // header.
 func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) error {
 	if o.File == "" {
-		return errors.New("a source that can't be taken apart is encoded where its file is")
+		return errors.New("a source that can't be demuxed is encoded from its file, which is missing")
 	}
 	encode := plan.encode(e.FFmpeg.Idle())
 	encode.Input, encode.Track = o.File, plan.Source.Video.Track.Index
@@ -103,11 +103,11 @@ func checkSequential(plan Plan, writers []*media.Writer) error {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
 		if len(index.Segments) != len(writers[0].Index().Segments) {
-			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(writers[0].Index().Segments), encoded[i].Name, len(index.Segments))
+			return fmt.Errorf("rendition %s has %d segments, rendition %s has %d", encoded[0].Name, len(writers[0].Index().Segments), encoded[i].Name, len(index.Segments))
 		}
 		if !encoded[i].converts() {
 			if frames >= 0 && frames != index.Frames() {
-				return fmt.Errorf("%s has %d frames, another rendition %d", encoded[i].Name, index.Frames(), frames)
+				return fmt.Errorf("rendition %s has %d frames, another one has %d", encoded[i].Name, index.Frames(), frames)
 			}
 			frames = index.Frames()
 		}

@@ -77,7 +77,7 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %w", err)
 	}
 	if result.Images != len(keys) {
-		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %d pictures came out of %d key frames", result.Images, len(keys))
+		return ThumbnailsResult{}, fmt.Errorf("thumbnails: ffmpeg made %d images of %d key frames", result.Images, len(keys))
 	}
 	return result, e.putCues(ctx, plan, run, keys)
 }
@@ -96,7 +96,7 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
-		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
+		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be demuxed need the results of all chunks")
 	}
 	r := encoded[best]
 	s := plan.track(r.Name, r.Dir)

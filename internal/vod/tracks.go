@@ -79,7 +79,7 @@ func addResults(t *publish.Track, results []RenditionResult) error {
 			t.Index.Track = r.Track
 		}
 		if !bytes.Equal(r.Track.Entry, t.Index.Track.Entry) || r.Track.Timescale != t.Index.Track.Timescale {
-			return weir.Errorf(weir.Internal, "internal error processing file: the pieces of %s do not fit together", t.Name)
+			return weir.Errorf(weir.Internal, "internal error processing file: the chunks of %s have different codec parameters", t.Name)
 		}
 		if n := len(t.Index.Segments); t.Index.FolderOf(n) != r.Folder {
 			t.Index.Folders = append(t.Index.Folders, cmaf.Folder{First: n, Name: r.Folder})
@@ -106,7 +106,7 @@ func CheckFrames(plan Plan, video []publish.Track) error {
 		}
 		want, got := plan.totalFrames(r), video[i].Index.Frames()
 		if plan.Source.Sequential == "" && got != want {
-			return weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d frames, %d were expected", r.Name, got, want)
+			return weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d frames, expected %d", r.Name, got, want)
 		}
 	}
 	return nil
