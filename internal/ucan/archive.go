@@ -31,7 +31,7 @@ type errText string
 func (e errText) Error() string { return string(e) }
 
 // decodeText returns the CAR file that the text of a proof contains: base64 of the file, or of a CID
-// with the file inside. White space, base64url and missing padding are forgiven.
+// with the file inside. White space, base64url and missing padding are accepted.
 func decodeText(text string) ([]byte, error) {
 	if len(text) > maxText {
 		return nil, errText("it is longer than 1 MiB")
