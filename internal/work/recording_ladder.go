@@ -96,7 +96,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 		return err
 	}
 	files = signedFiles(files, signature)
-	return p.finish(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
+	return p.completeTask(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
 		a.Files, a.C2PA = files, provenance(signature)
 		a.Status.UpdatedAt = weir.At(now)
 	}, weir.AssetUpdated)
