@@ -228,7 +228,7 @@ func verifyPlaylists(t *testing.T, trust string, first, second signed) {
 	write(t, one, read(t, two))
 	write(t, two, data)
 	out, ok := verify(t, "verify", server.URL+first.HLS.Path)
-	if ok || !strings.Contains(out, "has segment 2 at the place of segment 1") {
+	if ok || !strings.Contains(out, "has segment 2 at the position of segment 1") {
 		t.Errorf("segments changed places:\n%s", out)
 	}
 	write(t, two, read(t, one))

@@ -267,7 +267,7 @@ func (n node) check(t *testing.T, rpc, root string) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	err = remote.Finish(t.Context(), root, nil)
-	if weir.KindOf(err) != weir.Upstream || !strings.Contains(err.Error(), "deleted blocks") {
+	if weir.KindOf(err) != weir.Upstream || !strings.Contains(err.Error(), "removed blocks") {
 		t.Errorf("after the garbage collection: %v", err)
 	}
 }

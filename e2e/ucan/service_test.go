@@ -279,7 +279,7 @@ func TestService(t *testing.T) {
 		}{
 			"revoked":           {remote(revoked.Forms["storacha"]), "the delegation was revoked; make another proof"},
 			"no provider":       {remote(noProvider.Forms["storacha"]), "the space has no storage provider at the upload service"},
-			"wrong service DID": {ipfs.NewService(r.URL, "did:web:other.example.com", identity, check(t, good.Forms["w3"])), "the upload service has another DID"},
+			"wrong service DID": {ipfs.NewService(r.URL, "did:web:other.example.com", identity, check(t, good.Forms["w3"])), "the DID of the upload service differs"},
 			"other key":         {ipfs.NewService(r.URL, r.DID, ucan.NewIdentity([32]byte{9}), check(t, good.Forms["w3"])), "the upload service does not accept the proof"},
 		} {
 			before := r.stats(t)

@@ -185,8 +185,8 @@ func refused(t *testing.T, r *rig, w *harness.Weir, did, film string) {
 	all["later"] = bad{prove(ucan.UploadAbilities(), map[string]any{"notBefore": soon.Unix()}), " starts at " + soon.UTC().Format(time.RFC3339)}
 	all["other audience"] = bad{r.prove(t, space, r.DID, ucan.UploadAbilities(), nil).Forms["w3"], r.DID + " is its audience, but the DID of this server is " + did}
 	all["abilities"] = bad{prove([]string{ucan.UploadAdd}, nil), "it does not allow space/blob/add, space/index/add on the space " + space}
-	all["cut off"] = bad{good[:len(good)-100], "it is cut off"}
-	all["changed"] = bad{good[:700] + string(good[700]^1) + good[701:], "so something changed it"}
+	all["cut off"] = bad{good[:len(good)-100], "it is truncated"}
+	all["changed"] = bad{good[:700] + string(good[700]^1) + good[701:], "so it was changed"}
 	for name, b := range all {
 		status, answer := w.Do("POST", "/api/transcode", transcode(film, b.proof))
 		var body struct{ Errors []string }

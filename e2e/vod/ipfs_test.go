@@ -33,12 +33,12 @@ func newProof(t *testing.T, w *harness.Weir, life time.Duration) (space, proof s
 	var seed [32]byte
 	_, _ = rand.Read(seed[:])
 	key := ucan.NewIdentity(seed)
-	order, err := key.Invoke(ucan.Order{Audience: service.DID, Can: "*", With: key.DID(), Expires: time.Now().Add(life)}, nil)
+	invocation, err := key.Invoke(ucan.Command{Audience: service.DID, Can: "*", With: key.DID(), Expires: time.Now().Add(life)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Invocations and delegations have the same form. The root of an archive is the delegation.
-	blocks, err := ipld.NewCARReader(bytes.NewReader(order.Message), len(order.Message))
+	blocks, err := ipld.NewCARReader(bytes.NewReader(invocation.Message), len(invocation.Message))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func newProof(t *testing.T, w *harness.Weir, life time.Duration) (space, proof s
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c == order.Link {
+		if c == invocation.Link {
 			archive := ipld.AppendCARBlock(ipld.AppendCARHeader(nil, c), c, block)
 			return key.DID(), base64.StdEncoding.EncodeToString(archive)
 		}

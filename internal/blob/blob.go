@@ -91,11 +91,11 @@ type Store interface {
 	Close() error
 }
 
-// MinPart is the smallest size of a part that every store accepts. All parts of an upload but the
+// MinPart is the smallest size of an upload part that every store accepts. All of an upload but the
 // last must have the same size; the last may be smaller.
 const MinPart = 5 << 20
 
-// maxParts bounds the number of parts of an object.
+// maxParts bounds the number of upload parts of an object.
 const maxParts = 10_000
 
 // An Upload is a multipart upload: its parts are stored in any order, also concurrently. The object
@@ -115,7 +115,7 @@ type Upload interface {
 	Abort(ctx context.Context) error
 }
 
-// PartInfo describes a stored part.
+// PartInfo describes a stored upload part.
 type PartInfo struct {
 	Number int    `json:"number"`
 	Size   int64  `json:"size"`
@@ -131,7 +131,7 @@ type Options struct {
 	// is full.
 	FreeSpace func(need int64) error
 
-	tempo tempo // for tests
+	timing timing // for tests
 }
 
 func (o Options) log() *slog.Logger {
@@ -148,7 +148,7 @@ func (o Options) log() *slog.Logger {
 func Open(url string, o Options) (Store, error) {
 	if path, ok := strings.CutPrefix(url, "file:"); ok {
 		if o.Guard != nil {
-			return nil, weir.Errorf(weir.Invalid, "a file is not a storage that can be used here; use a bucket, s3+https://key:secret@host/bucket")
+			return nil, weir.Errorf(weir.Invalid, "a local folder can't be the storage here; use a bucket, s3+https://key:secret@host/bucket")
 		}
 		return newDisk(strings.TrimPrefix(path, "//"), 0o700, o.FreeSpace)
 	}
@@ -173,13 +173,13 @@ const hidden = ".weir"
 // .. are invalid, and so is .weir as the first.
 func checkKey(key string) error {
 	bad := func(why string) error {
-		return weir.Errorf(weir.Invalid, "%q can't be a path in a storage: it %s", key, why)
+		return weir.Errorf(weir.Invalid, "%q is not a valid path in a storage: it %s", key, why)
 	}
 	switch {
 	case key == "":
-		return weir.Errorf(weir.Invalid, "an empty path can't be a file in a storage")
+		return weir.Errorf(weir.Invalid, "the path of a file in a storage must not be empty")
 	case len(key) > maxKey:
-		return weir.Errorf(weir.Invalid, "%q… can't be a path in a storage: it is longer than %d bytes", cut(key, 40), maxKey)
+		return weir.Errorf(weir.Invalid, "%q… is not a valid path in a storage: it is longer than %d bytes", cut(key, 40), maxKey)
 	case !utf8.ValidString(key):
 		return bad("is not UTF-8")
 	case strings.ContainsFunc(key, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == utf8.RuneError }):
@@ -214,7 +214,7 @@ func folderKey(folder string) (string, error) {
 func oneFolder(folder string) (string, error) {
 	folder, err := folderKey(folder)
 	if err == nil && folder == "" {
-		err = weir.Errorf(weir.Invalid, "everything in a storage can't be deleted at once")
+		err = weir.Errorf(weir.Invalid, "the root folder of a storage can't be deleted")
 	}
 	return folder, err
 }
@@ -228,16 +228,16 @@ const (
 	minFreeBytes   = 2 << 30
 )
 
-// reservePart is the part of the space that is kept free which media never takes: a quarter. The
+// reserveShare is the part of the space that is kept free which media never takes: a quarter. The
 // database needs it, for new rows and for its journal.
-const reservePart = 4
+const reserveShare = 4
 
 // Room returns the free space of the disk with a folder, and how much should be kept free. A minFree
 // of 0 is 5 % of the disk, at least 2 GiB.
 func Room(dir string, minFree int64) (free, keep int64, err error) {
 	free, total, err := statfs(dir)
 	if err != nil {
-		return 0, 0, diskError(err, "look at "+filepath.Base(dir))
+		return 0, 0, diskError(err, "stat "+filepath.Base(dir))
 	}
 	return free, keepFree(total, minFree), nil
 }
@@ -275,7 +275,7 @@ func ReserveAt(dir string, minFree, need int64) error {
 	if err != nil {
 		return err
 	}
-	return checkSpace(free, keep/reservePart, need)
+	return checkSpace(free, keep/reserveShare, need)
 }
 
 func checkSpace(free, keep, need int64) error {

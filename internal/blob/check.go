@@ -17,8 +17,8 @@ import (
 // not allowed. A storage that is unreachable or fails at the moment is only logged: the task tries
 // again later.
 func Check(ctx context.Context, storageURL string, paths []string, taskID string, o Options) error {
-	t := o.tempo.orDefault()
-	o.tempo.tries = 1
+	t := o.timing.orDefault()
+	o.timing.tries = 1
 	store, err := OpenDest(storageURL, o)
 	if err != nil {
 		return err
@@ -49,14 +49,14 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 			continue
 		}
 		if err := store.Delete(after, key); err != nil {
-			o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
+			o.log().WarnContext(ctx, "test file in a storage could not be deleted; it stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
 		}
 	}
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	if worthRetry(err) || limited.Err() != nil {
-		o.log().WarnContext(ctx, "storage not reachable yet", "task", taskID, "storage", baseURL(storageURL), "err", err)
+		o.log().WarnContext(ctx, "storage could not be checked; the task will try it again", "task", taskID, "storage", baseURL(storageURL), "err", err)
 		return nil
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok {

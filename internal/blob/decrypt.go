@@ -15,7 +15,7 @@ import (
 // not detect changed bytes.
 func Decrypt(w io.Writer, key []byte) (io.WriteCloser, error) {
 	if len(key) != 32 {
-		return nil, weir.Errorf(weir.Invalid, "the key of the encrypted file has %d bytes, and 32 are needed for AES-256", len(key))
+		return nil, weir.Errorf(weir.Invalid, "the key of the encrypted file has %d bytes; AES-256 needs 32", len(key))
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *decrypter) Close() error {
 		return d.err
 	}
 	if d.mode == nil || len(d.pending) != aes.BlockSize {
-		return weir.Errorf(weir.Invalid, "the encrypted file is cut off: it is not a whole number of AES blocks after its initialization vector")
+		return weir.Errorf(weir.Invalid, "the encrypted file is truncated: after the initialization vector it must have whole AES blocks")
 	}
 	last := d.pending
 	d.mode.CryptBlocks(last, last)

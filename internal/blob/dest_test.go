@@ -21,7 +21,7 @@ func TestDest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dest, err := OpenDest(tt.url, Options{tempo: quick})
+			dest, err := OpenDest(tt.url, Options{timing: quick})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -122,7 +122,7 @@ func (d *disk) fill(ctx context.Context, f *os.File, r io.Reader, size int64) er
 	if !ok || size < 0 {
 		n, err := io.Copy(f, d.checked(withContext(ctx, r)))
 		if err == nil && size >= 0 && n != size {
-			err = errPromised(n, size)
+			err = errSize(n, size)
 		}
 		return err
 	}
@@ -133,13 +133,13 @@ func (d *disk) fill(ctx context.Context, f *os.File, r io.Reader, size int64) er
 		if n += int64(more); n == size {
 			return nil
 		}
-		err = errPromised(n, size)
+		err = errSize(n, size)
 	}
 	return err
 }
 
-func errPromised(got, promised int64) error {
-	return fmt.Errorf("the reader gave %d bytes and %d were promised", got, promised)
+func errSize(got, promised int64) error {
+	return fmt.Errorf("%d bytes were read, %d were expected", got, promised)
 }
 
 // write makes the file of a key; fill writes its content.
@@ -257,7 +257,7 @@ func (d *disk) Stat(_ context.Context, key string) (Info, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return Info{}, diskError(err, "look at "+key)
+		return Info{}, diskError(err, "stat "+key)
 	}
 	return fileInfo(key, stat), nil
 }
@@ -377,17 +377,17 @@ func (d *disk) copyBytes(ctx context.Context, from, to string) error {
 	return errors.Join(err, src.Close())
 }
 
-// copyFile appends size bytes of a file to another. Between pieces it checks the context and the free
+// copyFile appends size bytes of a file to another. Between steps it checks the context and the free
 // space.
 func (d *disk) copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, err error) {
-	const piece = 64 << 20
+	const step = 64 << 20
 	for done < size && err == nil {
 		if err = ctx.Err(); err == nil && size > smallObject {
-			err = d.freeSpace(min(size-done, piece))
+			err = d.freeSpace(min(size-done, step))
 		}
 		if err == nil {
 			var n int64
-			n, err = io.CopyN(to, from, min(size-done, piece))
+			n, err = io.CopyN(to, from, min(size-done, step))
 			done += n
 		}
 	}
@@ -407,7 +407,7 @@ func Adopt(ctx context.Context, s Store, key, file string, o PutOptions) (string
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return "", diskError(err, "adopt file")
+		return "", diskError(err, "open file")
 	}
 	defer func() { _ = f.Close() }()
 	return d.adopt(ctx, key, f)
@@ -438,7 +438,7 @@ func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error
 			return "", err
 		}
 		if err := os.Remove(f.Name()); err != nil {
-			return "", fmt.Errorf("remove adopted file: %w", err)
+			return "", fmt.Errorf("remove the file after it was stored: %w", err)
 		}
 		return at, nil
 	}
@@ -524,7 +524,7 @@ func writeError(err error, key string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EEXIST), errors.Is(err, syscall.ENOTEMPTY):
-		return weir.Wrap(weir.Conflict, err, "%s is the name of a folder, or a file is where its folder would be", key)
+		return weir.Wrap(weir.Conflict, err, "%s can't be written: a folder has this name, or a file has the name of its folder", key)
 	case isMissing(err):
 		return fmt.Errorf("write %s: %w", key, err)
 	}

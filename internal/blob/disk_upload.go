@@ -63,14 +63,14 @@ func (u *diskUpload) ID() string { return u.id }
 
 func (u *diskUpload) Part(ctx context.Context, n int, r io.ReadSeeker, size int64) (PartInfo, error) {
 	if n < 1 || n > maxParts {
-		return PartInfo{}, fmt.Errorf("part %d: parts have numbers from 1 to %d", n, maxParts)
+		return PartInfo{}, fmt.Errorf("upload part %d: the numbers are 1 to %d", n, maxParts)
 	}
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
-		return PartInfo{}, fmt.Errorf("part %d of %s: %w", n, u.key, err)
+		return PartInfo{}, fmt.Errorf("upload part %d of %s: %w", n, u.key, err)
 	}
 	err := u.write(strconv.Itoa(n), func(f *os.File) error { return u.disk.fill(ctx, f, r, size) })
 	if err != nil {
-		return PartInfo{}, diskError(err, fmt.Sprintf("write part %d", n))
+		return PartInfo{}, diskError(err, fmt.Sprintf("write upload part %d", n))
 	}
 	return PartInfo{Number: n, Size: size}, nil
 }
@@ -95,7 +95,7 @@ func (u *diskUpload) Complete(ctx context.Context, parts []PartInfo) error {
 	err := u.disk.write(u.key, func(f *os.File) error {
 		for _, p := range parts {
 			if err := u.appendPart(ctx, f, p); err != nil {
-				return fmt.Errorf("part %d: %w", p.Number, err)
+				return fmt.Errorf("upload part %d: %w", p.Number, err)
 			}
 		}
 		return nil
@@ -109,11 +109,11 @@ func (u *diskUpload) Complete(ctx context.Context, parts []PartInfo) error {
 func (u *diskUpload) appendPart(ctx context.Context, to *os.File, p PartInfo) error {
 	part, err := u.disk.root.Open(path.Join(u.folder, strconv.Itoa(p.Number)))
 	if err != nil {
-		return diskError(err, "open part")
+		return diskError(err, "open upload part")
 	}
 	stat, err := part.Stat()
 	if err == nil && stat.Size() != p.Size {
-		err = fmt.Errorf("it has %d bytes, not %d", stat.Size(), p.Size)
+		err = fmt.Errorf("it has %d bytes, %d were expected", stat.Size(), p.Size)
 	}
 	if err == nil {
 		_, err = u.disk.copyFile(ctx, to, part, p.Size)
@@ -152,11 +152,11 @@ func (d *disk) abortBelow(folder string) error {
 
 func checkParts(parts []PartInfo) error {
 	if len(parts) == 0 {
-		return errors.New("complete upload: there are no parts")
+		return errors.New("complete upload: there are no upload parts")
 	}
 	for i, p := range parts {
 		if i > 0 && p.Number <= parts[i-1].Number {
-			return fmt.Errorf("complete upload: part %d comes after part %d", p.Number, parts[i-1].Number)
+			return fmt.Errorf("complete upload: upload part %d is listed after upload part %d", p.Number, parts[i-1].Number)
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ const (
 )
 
 // maxRestarts is how often a source is read again from its start, because its server can't resume a
-// broken transfer, or sends parts that don't fit together.
+// broken transfer, or sends ranges that don't fit together.
 const maxRestarts = 2
 
 // notAccessible begins the error of every source that could not be read; clients match it.
@@ -43,9 +43,9 @@ type Fetcher struct {
 	// gateways send is not verified. The path is not percent-encoded.
 	IPFS func(ctx context.Context, cid, path string) (Content, error)
 
-	tempo  tempo // for tests
-	window int64 // for tests: see defaultWindow
-	fast   int64 // for tests: see defaultFast
+	timing timing // for tests
+	window int64  // for tests: see defaultWindow
+	fast   int64  // for tests: see defaultFast
 }
 
 // Fetched describes a source that was read completely.
@@ -63,7 +63,7 @@ type spool interface {
 
 // Fetch reads a whole source and writes it to w. If w is an empty *os.File, large sources are read
 // over several connections; else in order. Each byte is read once from the source, unless its server
-// can't resume a broken transfer, or its parts don't fit together: then a file is filled again from
+// can't resume a broken transfer, or its ranges don't fit together: then a file is filled again from
 // its start, by one request for all of it, and for another writer it is an error.
 //
 // The URL may be http, https, s3+http, s3+https, ipfs or ar. A path that ends in .m3u8 is an HLS
@@ -91,33 +91,33 @@ func (f *Fetcher) fetch(ctx context.Context, source string, s *sink) (Fetched, e
 		return f.playlist(ctx, o, source, s)
 	}
 	var got Fetched
-	err = f.restarting(ctx, func() (err error) {
-		got, err = f.once(ctx, o, s)
+	err = f.withRestarts(ctx, func() (err error) {
+		got, err = f.fetchOnce(ctx, o, s)
 		return err
 	}, func(trusted bool) bool {
 		if !trusted {
 			o = plain{o}
 		}
 		s.inOrder = true
-		return s.back(0)
+		return s.truncate(0)
 	})
 	return got, err
 }
 
-// restarting calls read again when it broke off and the server can't resume it, or when parts of the
-// source don't fit together: then the server is not trusted with parts. reset removes what was read, if
+// withRestarts calls read again when it broke off and the server can't resume it, or when ranges of the
+// source don't fit together: then the server is not trusted with ranges. reset removes what was read, if
 // it can.
-func (f *Fetcher) restarting(ctx context.Context, read func() error, reset func(trusted bool) bool) error {
+func (f *Fetcher) withRestarts(ctx context.Context, read func() error, reset func(trusted bool) bool) error {
 	for restarts := 0; ; restarts++ {
 		err := read()
 		if err == nil || ctx.Err() != nil || restarts >= maxRestarts {
 			return err
 		}
-		unfit := errors.Is(err, errLied) || errors.Is(err, errChanged)
+		unfit := errors.Is(err, errWrongRange) || errors.Is(err, errChanged)
 		if !unfit && !errors.Is(err, errRestart) || !reset(!unfit) {
 			return err
 		}
-		if e := f.tempo.orDefault().wait(ctx, restarts+1, err); e != nil {
+		if e := f.timing.orDefault().wait(ctx, restarts+1, err); e != nil {
 			return e
 		}
 	}
@@ -166,7 +166,7 @@ func (f *Fetcher) origin(source string) (origin, error) {
 			return nil, weir.Errorf(weir.Invalid, "the URL of the source names a bucket, but no file in it")
 		}
 		b.prefix = ""
-		s, err := connect(b, Options{Guard: f.Guard, tempo: f.tempo})
+		s, err := connect(b, Options{Guard: f.Guard, timing: f.timing})
 		if err != nil {
 			return nil, err
 		}
@@ -202,10 +202,10 @@ type sink struct {
 	checked int64 // bytes for which there is space
 }
 
-// begin checks that a source of that size may be written; -1 = unknown.
-func (s *sink) begin(size int64) error {
+// checkSize checks that a source of that size may be written; -1 = unknown.
+func (s *sink) checkSize(size int64) error {
 	if size > s.max {
-		return weir.Errorf(weir.Invalid, "the file has %s, and at most %s are allowed", bytesFor(size), bytesFor(s.max))
+		return weir.Errorf(weir.Invalid, "the file has %s; at most %s are allowed", bytesFor(size), bytesFor(s.max))
 	}
 	if size > s.checked && s.freeSpace != nil {
 		if err := s.freeSpace(size - s.checked); err != nil {
@@ -216,8 +216,8 @@ func (s *sink) begin(size int64) error {
 	return nil
 }
 
-// back removes all but the first bytes, if the writer can do that.
-func (s *sink) back(to int64) bool {
+// truncate removes all but the first bytes, if the writer can do that.
+func (s *sink) truncate(to int64) bool {
 	f, ok := s.w.(interface {
 		io.Seeker
 		Truncate(size int64) error
@@ -235,16 +235,16 @@ func (s *sink) back(to int64) bool {
 	return true
 }
 
-// once reads a source from its start.
-func (f *Fetcher) once(ctx context.Context, o origin, s *sink) (Fetched, error) {
-	t := f.tempo.orDefault()
+// fetchOnce reads a source from its start.
+func (f *Fetcher) fetchOnce(ctx context.Context, o origin, s *sink) (Fetched, error) {
+	t := f.timing.orDefault()
 	file, isFile := s.w.(spool)
-	r, st, err := f.begin(ctx, o, isFile && !s.inOrder, t)
+	r, res, err := f.openFirst(ctx, o, isFile && !s.inOrder, t)
 	if err != nil {
 		return Fetched{}, err
 	}
-	size, h, start := st.version.size, sha256.New(), time.Now()
-	err = s.take(r, h, size)
+	size, h, start := res.version.size, sha256.New(), time.Now()
+	err = s.readFrom(r, h, size)
 	_ = r.Close()
 	if err != nil {
 		return Fetched{}, err
@@ -252,9 +252,9 @@ func (f *Fetcher) once(ctx context.Context, o origin, s *sink) (Fetched, error) 
 	switch rest := size - s.done; {
 	case size < 0 || rest == 0:
 	case rest < fewWindows*f.windowSize() || f.isFast(s.done, time.Since(start)):
-		err = f.rest(ctx, o, st.version, s, h)
+		err = f.rest(ctx, o, res.version, s, h)
 	default:
-		err = f.inWindows(ctx, o, st.version, file, s, h)
+		err = f.inWindows(ctx, o, res.version, file, s, h)
 	}
 	if err != nil {
 		return Fetched{}, err
@@ -264,29 +264,29 @@ func (f *Fetcher) once(ctx context.Context, o origin, s *sink) (Fetched, error) 
 
 // rest reads everything after the first window, in order.
 func (f *Fetcher) rest(ctx context.Context, o origin, v version, s *sink, h hash.Hash) error {
-	r, _, err := openReader(ctx, o, span{s.done, v.size}, v, f.tempo.orDefault())
+	r, _, err := openReader(ctx, o, span{s.done, v.size}, v, f.timing.orDefault())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	return s.take(r, h, v.size)
+	return s.readFrom(r, h, v.size)
 }
 
-// begin opens a source: all of it, or the first window if the server supports ranges of a known
+// openFirst opens a source: all of it, or the first window if the server supports ranges of a known
 // version.
-func (f *Fetcher) begin(ctx context.Context, o origin, inParts bool, t tempo) (*reader, stream, error) {
-	if inParts {
-		r, st, err := openReader(ctx, o, span{0, f.windowSize()}, version{}, t)
-		if err != nil && !errors.Is(err, errNoSpan) {
-			return nil, stream{}, err
+func (f *Fetcher) openFirst(ctx context.Context, o origin, ranges bool, t timing) (*reader, response, error) {
+	if ranges {
+		r, res, err := openReader(ctx, o, span{0, f.windowSize()}, version{}, t)
+		if err != nil && !errors.Is(err, errNoRange) {
+			return nil, response{}, err
 		}
-		if err == nil && st.whole {
-			r.to = st.version.size
-			return r, st, nil
+		if err == nil && res.whole {
+			r.to = res.version.size
+			return r, res, nil
 		}
 		// Without a version, the other windows could belong to another file.
-		if err == nil && st.version.size >= 0 && (st.version.size <= r.to || st.version.known()) {
-			return r, st, nil
+		if err == nil && res.version.size >= 0 && (res.version.size <= r.to || res.version.known()) {
+			return r, res, nil
 		}
 		if err == nil {
 			_ = r.Close()
@@ -305,9 +305,9 @@ const (
 	spaceStep = 64 << 20
 )
 
-// take writes all of r, in order. A total of -1 is unknown.
-func (s *sink) take(r io.Reader, h hash.Hash, total int64) error {
-	if err := s.begin(total); err != nil {
+// readFrom writes all of r, in order. A total of -1 is unknown.
+func (s *sink) readFrom(r io.Reader, h hash.Hash, total int64) error {
+	if err := s.checkSize(total); err != nil {
 		return err
 	}
 	buffer := make([]byte, copyBuffer)
@@ -315,7 +315,7 @@ func (s *sink) take(r io.Reader, h hash.Hash, total int64) error {
 		n, err := r.Read(buffer)
 		if n > 0 {
 			if s.done+int64(n) > s.checked && total < 0 {
-				if err := s.begin(s.done + spaceStep); err != nil && s.done+spaceStep <= s.max {
+				if err := s.checkSize(s.done + spaceStep); err != nil && s.done+spaceStep <= s.max {
 					return err
 				}
 			}

@@ -45,7 +45,7 @@ func testGuard(t *testing.T, networks ...string) *guard.Guard {
 }
 
 func testFetcher(t *testing.T) *Fetcher {
-	return &Fetcher{Guard: testGuard(t), tempo: quick, window: 64 << 10, fast: 1 << 60}
+	return &Fetcher{Guard: testGuard(t), timing: quick, window: 64 << 10, fast: 1 << 60}
 }
 
 // serveAt starts a server at an address of this machine.
@@ -369,7 +369,7 @@ func TestFetchErrors(t *testing.T) {
 			},
 		},
 		{
-			name: "breaks off always at the same place", kind: weir.Upstream, want: "promised 655377 bytes and broke off after 1000",
+			name: "breaks off always at the same place", kind: weir.Upstream, want: "broke off after 1000 of 655377 bytes",
 			serve: func(src *source, n int, w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Range") != "bytes=0-65535" {
 					panic(http.ErrAbortHandler)
@@ -378,7 +378,7 @@ func TestFetchErrors(t *testing.T) {
 			},
 		},
 		{
-			name: "promises more than it sends, no ranges", kind: weir.Upstream, want: "promised 655377 bytes and broke off after 50000",
+			name: "promises more than it sends, no ranges", kind: weir.Upstream, want: "broke off after 50000 of 655377 bytes",
 			serve: func(src *source, n int, w http.ResponseWriter, r *http.Request) {
 				src.noRanges, src.etag = true, ""
 				src.breakOff(w, r, 50_000)
@@ -392,7 +392,7 @@ func TestFetchErrors(t *testing.T) {
 			},
 		},
 		{
-			name: "sends another part", kind: weir.Upstream, want: "sent other bytes than those asked for", tries: 1 + maxRestarts,
+			name: "sends another part", kind: weir.Upstream, want: "sent another byte range than requested", tries: 1 + maxRestarts,
 			serve: func(src *source, n int, w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Range", "bytes 5-9/100")
 				w.WriteHeader(http.StatusPartialContent)
@@ -518,7 +518,7 @@ func TestFetchStalls(t *testing.T) {
 			server := serveAt(t, public, src)
 			defer close(over)
 			fetcher := testFetcher(t)
-			fetcher.tempo.stall = 500 * time.Millisecond
+			fetcher.timing.stall = 500 * time.Millisecond
 			f := spoolFile(t)
 			got, err := fetcher.Fetch(t.Context(), server.URL, f, nil)
 			if err != nil {
@@ -548,7 +548,7 @@ func TestFetchIsCancelledAtOnce(t *testing.T) {
 	}
 	server := serveAt(t, public, src)
 	fetcher := testFetcher(t)
-	fetcher.tempo = tempo{} // with the timeout of every day, this would take long
+	fetcher.timing = timing{} // with the timeout of every day, this would take long
 	_, err := fetcher.Fetch(ctx, server.URL, spoolFile(t), nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want that of the context", err)
@@ -641,7 +641,7 @@ func TestFetchToWriter(t *testing.T) {
 	if weir.KindOf(err) != weir.Upstream || out.Len() > 50_000 {
 		t.Errorf("error = %v after %d bytes, want one of kind upstream after 50000", err, out.Len())
 	}
-	checkSentence(t, err, "promised 100000 bytes and broke off after 50000")
+	checkSentence(t, err, "broke off after 50000 of 100000 bytes")
 }
 
 func TestFetchFromBucket(t *testing.T) {

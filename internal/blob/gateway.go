@@ -117,7 +117,7 @@ func (f *Fetcher) named(name, given string) (origin, error) {
 		}
 	}
 	if len(g.origins) == 0 {
-		return nil, weir.Errorf(weir.Unavailable, "this server has no gateway to %s that can be used", networkOf(folder))
+		return nil, weir.Errorf(weir.Unavailable, "this server has no usable gateway to %s", networkOf(folder))
 	}
 	return g, nil
 }
@@ -133,7 +133,7 @@ func networkOf(folder string) string {
 func checkPath(path string) error {
 	plain, err := url.PathUnescape(path)
 	if err != nil {
-		return weir.Errorf(weir.Invalid, "the path of the source is not percent-encoded as in a URL")
+		return weir.Errorf(weir.Invalid, "the path of the source is not percent-encoded correctly")
 	}
 	for element := range strings.SplitSeq(plain, "/") {
 		if element == "." || element == ".." {
@@ -227,23 +227,23 @@ type verified struct {
 
 func (v *verified) String() string { return "ipfs://" + v.id }
 
-func (v *verified) open(ctx context.Context, s span, _ version) (stream, error) {
+func (v *verified) open(ctx context.Context, s span, _ version) (response, error) {
 	content, err := v.found(ctx)
 	if err != nil {
-		return stream{}, err
+		return response{}, err
 	}
 	size := content.Size()
 	if s.to < 0 || s.to > size {
 		s.to = size
 	}
 	if s.from > s.to {
-		return stream{}, weir.Errorf(weir.Invalid, "%s has only %d bytes", v, size)
+		return response{}, weir.Errorf(weir.Invalid, "%s has only %d bytes", v, size)
 	}
 	body, err := content.Open(ctx, s.from, s.to-s.from)
 	if err != nil {
-		return stream{}, err
+		return response{}, err
 	}
-	return stream{body: body, from: s.from, version: version{etag: immutable, size: size}, whole: s == span{0, size}}, nil
+	return response{body: body, from: s.from, version: version{etag: immutable, size: size}, whole: s == span{0, size}}, nil
 }
 
 func (v *verified) found(ctx context.Context) (Content, error) {
@@ -281,25 +281,25 @@ func (g *gateways) String() string { return g.origins[g.at(0)].String() }
 // at returns the number of the gateway that comes n after the current one.
 func (g *gateways) at(n int64) int64 { return (g.current.Load() + n) % int64(len(g.origins)) }
 
-func (g *gateways) open(ctx context.Context, s span, v version) (stream, error) {
+func (g *gateways) open(ctx context.Context, s span, v version) (response, error) {
 	var failed []error
 	for range g.origins {
 		i := g.at(0)
-		st, err := g.origins[i].open(ctx, s, v)
-		if err == nil && (v == version{} || v.same(st.version)) {
-			st.body = &gatewayBody{st.body, func() { g.current.CompareAndSwap(i, g.at(1)) }}
-			return st, nil
+		res, err := g.origins[i].open(ctx, s, v)
+		if err == nil && (v == version{} || v.same(res.version)) {
+			res.body = &gatewayBody{res.body, func() { g.current.CompareAndSwap(i, g.at(1)) }}
+			return res, nil
 		}
 		if err == nil {
-			err = errors.Join(weir.Errorf(weir.Upstream, "%s has something else under the same name", g.origins[i]), st.body.Close())
+			err = errors.Join(weir.Errorf(weir.Upstream, "%s has a different file at this address", g.origins[i]), res.body.Close())
 		}
 		g.current.CompareAndSwap(i, g.at(1))
 		if ctx.Err() != nil {
-			return stream{}, err // if this one did not answer, the next try begins with another
+			return response{}, err // if this one did not answer, the next try begins with another
 		}
 		failed = append(failed, err)
 	}
-	return stream{}, allFailed(failed)
+	return response{}, allFailed(failed)
 }
 
 // allFailed returns the error for the case that no gateway worked: worth a retry if one of them is.

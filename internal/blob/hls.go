@@ -36,23 +36,23 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 			return Fetched{}, err
 		}
 		if list.best != nil {
-			return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants which have variants; there can be only one level of them")
+			return Fetched{}, weir.Errorf(weir.Invalid, "a variant of the HLS playlist is a master playlist itself; variants must be media playlists")
 		}
 	}
 	if limit := cmp.Or(f.MaxDuration, defaultMaxDuration); list.length > limit {
-		return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist lasts %v, and at most %v are allowed", list.length.Round(time.Second), limit)
+		return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist lasts %v; at most %v are allowed", list.length.Round(time.Second), limit)
 	}
 	h := hash.Hash(sha256.New())
-	for i, p := range list.pieces {
-		if h, err = f.piece(ctx, base, p, s, h); err != nil {
-			return Fetched{}, inPiece(err, i+1, len(list.pieces))
+	for i, p := range list.files {
+		if h, err = f.fetchFile(ctx, base, p, s, h); err != nil {
+			return Fetched{}, inFile(err, i+1, len(list.files))
 		}
 	}
 	return fetched(h, s.done), nil
 }
 
-// inPiece adds the number of the file in a playlist to its error.
-func inPiece(err error, n, of int) error {
+// inFile adds the number of the file in a playlist to its error.
+func inFile(err error, n, of int) error {
 	e, ok := errors.AsType[*weir.Error](err)
 	if !ok || e.Kind == weir.Full {
 		return err
@@ -63,8 +63,8 @@ func inPiece(err error, n, of int) error {
 // readPlaylist returns a playlist and the URL that its names are relative to.
 func (f *Fetcher) readPlaylist(ctx context.Context, o origin, source string) (list playlist, base string, err error) {
 	var text []byte
-	err = f.restarting(ctx, func() (err error) {
-		text, base, err = readText(ctx, o, f.tempo.orDefault())
+	err = f.withRestarts(ctx, func() (err error) {
+		text, base, err = readText(ctx, o, f.timing.orDefault())
 		return err
 	}, func(bool) bool { return true })
 	if err == nil {
@@ -74,8 +74,8 @@ func (f *Fetcher) readPlaylist(ctx context.Context, o origin, source string) (li
 }
 
 // readText returns the text of a playlist, and its URL after redirects.
-func readText(ctx context.Context, o origin, t tempo) (text []byte, location string, err error) {
-	r, st, err := openReader(ctx, o, span{0, -1}, version{}, t)
+func readText(ctx context.Context, o origin, t timing) (text []byte, location string, err error) {
+	r, res, err := openReader(ctx, o, span{0, -1}, version{}, t)
 	if err != nil {
 		return nil, "", err
 	}
@@ -84,7 +84,7 @@ func readText(ctx context.Context, o origin, t tempo) (text []byte, location str
 	if err == nil && len(text) > maxPlaylist {
 		err = notSupported("has more than " + bytesFor(maxPlaylist))
 	}
-	return text, st.location, err
+	return text, res.location, err
 }
 
 // resolve returns the URL of a file of a playlist. A playlist from the web can't refer to files in a
@@ -93,21 +93,21 @@ func resolve(base, uri string) (string, error) {
 	b, err1 := url.Parse(base)
 	u, err2 := url.Parse(uri)
 	if err1 != nil || err2 != nil {
-		return "", weir.Errorf(weir.Invalid, "the HLS playlist names a file whose address can't be read")
+		return "", weir.Errorf(weir.Invalid, "the HLS playlist has a URI that is not valid")
 	}
 	at := b.ResolveReference(u)
 	switch at.Scheme {
 	case "http", "https", "ipfs", "ar":
 	default:
 		if at.Scheme != b.Scheme || u.User != nil || u.Host != "" {
-			return "", notSupported(fmt.Sprintf("names a file with %q", cut(at.Scheme, 20)))
+			return "", notSupported(fmt.Sprintf("has a URI with the scheme %q", cut(at.Scheme, 20)))
 		}
 	}
 	return at.String(), nil
 }
 
-// piece writes one file of a playlist and returns the hash with its bytes added.
-func (f *Fetcher) piece(ctx context.Context, base string, p hlsPiece, s *sink, h hash.Hash) (hash.Hash, error) {
+// fetchFile writes one file of a playlist and returns the hash with its bytes added.
+func (f *Fetcher) fetchFile(ctx context.Context, base string, p playlistFile, s *sink, h hash.Hash) (hash.Hash, error) {
 	at, err := resolve(base, p.uri)
 	if err != nil {
 		return h, err
@@ -117,30 +117,30 @@ func (f *Fetcher) piece(ctx context.Context, base string, p hlsPiece, s *sink, h
 		return h, err
 	}
 	start, before := s.done, h.(hash.Cloner)
-	err = f.restarting(ctx, func() error {
+	err = f.withRestarts(ctx, func() error {
 		clone, err := before.Clone()
 		if err != nil {
 			return fmt.Errorf("clone hash: %w", err)
 		}
 		h = clone
-		return f.onePiece(ctx, o, p.span, s, h)
+		return f.fetchRange(ctx, o, p.span, s, h)
 	}, func(trusted bool) bool {
 		if !trusted {
 			o = plain{o}
 		}
-		return s.back(start)
+		return s.truncate(start)
 	})
 	return h, err
 }
 
-func (f *Fetcher) onePiece(ctx context.Context, o origin, p span, s *sink, h hash.Hash) error {
-	r, st, err := openReader(ctx, o, p, version{}, f.tempo.orDefault())
+func (f *Fetcher) fetchRange(ctx context.Context, o origin, p span, s *sink, h hash.Hash) error {
+	r, res, err := openReader(ctx, o, p, version{}, f.timing.orDefault())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	if size := st.version.size; size >= 0 && p.to > size {
-		return weir.Errorf(weir.Invalid, "%s has a file of %d bytes, of which the HLS playlist wants %d", o, size, p.to)
+	if size := res.version.size; size >= 0 && p.to > size {
+		return weir.Errorf(weir.Invalid, "a file at %s has %d bytes, but the HLS playlist has a byte range of it up to %d", o, size, p.to)
 	}
-	return s.take(r, h, -1)
+	return s.readFrom(r, h, -1)
 }

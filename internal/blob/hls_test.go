@@ -22,30 +22,30 @@ func TestParsePlaylist(t *testing.T) {
 	all := span{0, -1}
 	for _, tt := range []struct {
 		name, text string
-		want       []hlsPiece
+		want       []playlistFile
 		best       string
 		bad        string // in the error
 	}{
 		{
 			name: "segments",
 			text: "#EXTM3U\n#EXT-X-TARGETDURATION:6\n#EXTINF:6.0,\n0.ts\n\n#EXTINF:6.0,title\r\n1.ts?a=b#c\r\n#EXT-X-ENDLIST\n",
-			want: []hlsPiece{{"0.ts", all}, {"1.ts?a=b#c", all}},
+			want: []playlistFile{{"0.ts", all}, {"1.ts?a=b#c", all}},
 		},
 		{
 			name: "init section, given twice",
 			text: "#EXTM3U\n#EXT-X-MAP:URI=\"init.mp4\"\n#EXTINF:6,\n0.m4s\n#EXT-X-MAP:URI=\"init.mp4\"\n#EXTINF:6,\n1.m4s\n#EXT-X-ENDLIST",
-			want: []hlsPiece{{"init.mp4", all}, {"0.m4s", all}, {"1.m4s", all}},
+			want: []playlistFile{{"init.mp4", all}, {"0.m4s", all}, {"1.m4s", all}},
 		},
 		{
 			name: "parts of one file become one",
 			text: "#EXTM3U\n#EXT-X-MAP:URI=\"all.mp4\",BYTERANGE=\"100@0\"\n#EXT-X-BYTERANGE:50@100\n#EXTINF:6,\nall.mp4\n" +
 				"#EXTINF:6,\n#EXT-X-BYTERANGE:20\nall.mp4\n#EXTINF:6,\n#EXT-X-BYTERANGE:5@500\nall.mp4\n#EXT-X-ENDLIST",
-			want: []hlsPiece{{"all.mp4", span{0, 170}}, {"all.mp4", span{500, 505}}},
+			want: []playlistFile{{"all.mp4", span{0, 170}}, {"all.mp4", span{500, 505}}},
 		},
 		{
 			name: "byte order mark and a discontinuity before the start",
 			text: "\ufeff#EXTM3U\n#EXT-X-DISCONTINUITY\n#EXT-X-KEY:METHOD=NONE\n#EXTINF:6,\n0.ts\n#EXT-X-ENDLIST",
-			want: []hlsPiece{{"0.ts", all}},
+			want: []playlistFile{{"0.ts", all}},
 		},
 		{
 			name: "variants",
@@ -58,7 +58,7 @@ func TestParsePlaylist(t *testing.T) {
 				"#EXT-X-STREAM-INF:BANDWIDTH=50,AUDIO=\"g\"\nhigh.m3u8\n",
 			best: "low.m3u8",
 		},
-		{name: "sound elsewhere", text: "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"g\",URI=\"a\"\n#EXT-X-STREAM-INF:AUDIO=\"g\"\nx\n", bad: "sound and picture"},
+		{name: "sound elsewhere", text: "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"g\",URI=\"a\"\n#EXT-X-STREAM-INF:AUDIO=\"g\"\nx\n", bad: "audio and video"},
 		{name: "a web page", text: "<html>", bad: "#EXTM3U"},
 		{name: "nothing", text: "#EXTM3U\n", bad: "no segments"},
 		{name: "live", text: "#EXTM3U\n#EXTINF:6,\n0.ts\n", bad: "not complete"},
@@ -82,8 +82,8 @@ func TestParsePlaylist(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, list.pieces, cmp.AllowUnexported(hlsPiece{}, span{})); diff != "" {
-				t.Errorf("pieces (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, list.files, cmp.AllowUnexported(playlistFile{}, span{})); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
 			}
 			if tt.best != "" && list.best.URI != tt.best {
 				t.Errorf("best variant = %q, want %q", list.best.URI, tt.best)
@@ -109,12 +109,12 @@ func FuzzParsePlaylist(f *testing.F) {
 			}
 			return
 		}
-		if (len(list.pieces) == 0) == (list.best == nil) || len(list.pieces) > 1+hls.MaxEntries {
-			t.Errorf("%d pieces and the variant %v", len(list.pieces), list.best)
+		if (len(list.files) == 0) == (list.best == nil) || len(list.files) > 1+hls.MaxEntries {
+			t.Errorf("%d files and the variant %v", len(list.files), list.best)
 		}
-		for _, p := range list.pieces {
+		for _, p := range list.files {
 			if p.uri == "" || p.from < 0 || p.to >= 0 && p.to <= p.from {
-				t.Errorf("piece %+v", p)
+				t.Errorf("file %+v", p)
 			}
 			if at, err := resolve("https://host/a/b.m3u8", p.uri); err == nil && strings.HasPrefix(at, "s3") {
 				t.Errorf("%q leads to a bucket", p.uri)
@@ -219,14 +219,14 @@ func TestFetchPlaylistErrors(t *testing.T) {
 		"/nothing.m3u8": "answered 404 Not Found",
 		"/gone.m3u8":    "file 2 of 2 of the HLS playlist: " + public + " answered 404 Not Found",
 		"/inside.m3u8":  "is a loopback address",
-		"/file.m3u8":    `names a file with "file"`,
-		"/bucket.m3u8":  `names a file with "s3+http"`,
-		"/short.m3u8":   "has a file of 1000 bytes, of which the HLS playlist wants 2000",
-		"/loop.m3u8":    "variants which have variants",
+		"/file.m3u8":    `has a URI with the scheme "file"`,
+		"/bucket.m3u8":  `has a URI with the scheme "s3+http"`,
+		"/short.m3u8":   "has 1000 bytes, but the HLS playlist has a byte range of it up to 2000",
+		"/loop.m3u8":    "is a master playlist itself",
 		"/large.m3u8":   "more than the 97.7 KiB that are allowed",
 		"/many.m3u8":    "the HLS playlist has more than 86400 segments, which can't be imported",
 		"/huge.m3u8":    "the HLS playlist has more than 16.0 MiB, which can't be imported",
-		"/days.m3u8":    "the HLS playlist lasts 25h0m0s, and at most 24h0m0s are allowed",
+		"/days.m3u8":    "the HLS playlist lasts 25h0m0s; at most 24h0m0s are allowed",
 	} {
 		fetcher := testFetcher(t)
 		fetcher.MaxSize = 100_000

@@ -36,10 +36,10 @@ func (w *web) String() string { return w.host }
 // immutable is the etag of a resource that can't change.
 const immutable = "immutable"
 
-func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
+func (w *web) open(ctx context.Context, s span, v version) (response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
 	if err != nil {
-		return stream{}, weir.Errorf(weir.Invalid, "the URL can't be read; write it as https://host/path")
+		return response{}, weir.Errorf(weir.Invalid, "the URL can't be read; write it as https://host/path")
 	}
 	r.Header.Set("User-Agent", "weir")
 	r.Header.Set("Accept-Encoding", "identity") // else offsets are not those of the file
@@ -51,14 +51,14 @@ func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
 	}
 	resp, err := w.client.Do(r)
 	if err != nil {
-		return stream{}, netError(ctx, err, w.host)
+		return response{}, netError(ctx, err, w.host)
 	}
-	st, err := w.answer(resp, s)
+	res, err := w.response(resp, s)
 	if err != nil {
 		_ = resp.Body.Close()
-		return stream{}, err
+		return response{}, err
 	}
-	return st, nil
+	return res, nil
 }
 
 // ifRange returns the value of If-Range. Weak tags don't count: resources with the same weak tag may
@@ -70,53 +70,53 @@ func (v version) ifRange() string {
 	return cmp.Or(v.etag, v.modified)
 }
 
-func (w *web) answer(resp *http.Response, s span) (stream, error) {
+func (w *web) response(resp *http.Response, s span) (response, error) {
 	h := resp.Header
-	st := stream{
+	res := response{
 		body: resp.Body, location: resp.Request.URL.String(),
 		version: version{modified: h.Get("Last-Modified"), size: resp.ContentLength},
 		whole:   resp.StatusCode == http.StatusOK,
 	}
 	if etag := h.Get("ETag"); !strings.HasPrefix(etag, "W/") {
-		st.version.etag = etag
+		res.version.etag = etag
 	}
 	if w.fixed {
-		st.version.etag, st.version.modified = immutable, ""
+		res.version.etag, res.version.modified = immutable, ""
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
-		return stream{}, w.refusal(resp, s)
+		return response{}, w.refusal(resp, s)
 	}
 	switch encoding := strings.ToLower(h.Get("Content-Encoding")); encoding {
 	case "", "identity", "aws-chunked": // the last is how an object was uploaded
 	default:
-		return stream{}, weir.Errorf(weir.Invalid, "%s sends the file compressed (%s), which was not asked for", w.host, cut(encoding, 40))
+		return response{}, weir.Errorf(weir.Invalid, "%s sends the file compressed (%s), although that was not requested", w.host, cut(encoding, 40))
 	}
 	if resp.StatusCode == http.StatusPartialContent {
-		return w.partial(resp, st, s)
+		return w.partial(resp, res, s)
 	}
-	return st, nil
+	return res, nil
 }
 
-// partial checks that a part is the requested one.
-func (w *web) partial(resp *http.Response, st stream, s span) (stream, error) {
+// partial checks that a range is the requested one.
+func (w *web) partial(resp *http.Response, res response, s span) (response, error) {
 	text := resp.Header.Get("Content-Range")
 	got, total, err := parseContentRange(text)
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "multipart/") {
-		err = errContentRange // several parts, each with a header of its own; one was asked for
+		err = errContentRange // several ranges, each with a header of its own; one was requested
 	}
 	if err != nil || got.from != s.from || s.to >= 0 && got.to > s.to || s.header() == "" {
-		return stream{}, weir.Wrap(weir.Upstream, errLied, "%s sent other bytes than those asked for (%q)", w.host, cut(text, 60))
+		return response{}, weir.Wrap(weir.Upstream, errWrongRange, "%s sent another byte range than requested (%q)", w.host, cut(text, 60))
 	}
 	if n := resp.ContentLength; n >= 0 && n != got.to-got.from {
-		return stream{}, weir.Wrap(weir.Upstream, errLied, "%s announced %d bytes in one place and %d in another", w.host, got.to-got.from, n)
+		return response{}, weir.Wrap(weir.Upstream, errWrongRange, "%s sent a Content-Range of %d bytes with a Content-Length of %d", w.host, got.to-got.from, n)
 	}
-	st.from, st.version.size = got.from, total
-	return st, nil
+	res.from, res.version.size = got.from, total
+	return res, nil
 }
 
 var errContentRange = errors.New("not a range of bytes")
 
-// parseContentRange parses the header of a part: bytes 0-99/1000. The total is -1 if the server does
+// parseContentRange parses the header of a range: bytes 0-99/1000. The total is -1 if the server does
 // not know it.
 func parseContentRange(text string) (s span, total int64, err error) {
 	rest, ok := strings.CutPrefix(text, "bytes ")
@@ -144,8 +144,8 @@ func parseOffset(text string) (int64, error) {
 	return int64(n), err
 }
 
-// errNoSpan means that a server sends no part, though it may send the whole file.
-var errNoSpan = errors.New("the server has no such part")
+// errNoRange means that a server sends no range, though it may send the whole file.
+var errNoRange = errors.New("the server has no such range")
 
 // refusal returns the error for a status without content.
 func (w *web) refusal(resp *http.Response, s span) error {
@@ -157,7 +157,7 @@ func (w *web) refusal(resp *http.Response, s span) error {
 	case code == http.StatusRequestedRangeNotSatisfiable && s.from > 0:
 		return changed(w.host) // it was longer before
 	case code == http.StatusRequestedRangeNotSatisfiable, code == http.StatusBadRequest, code == http.StatusNotImplemented:
-		e.Err = errNoSpan
+		e.Err = errNoRange
 	}
 	return e
 }

@@ -12,7 +12,7 @@ import (
 type origin interface {
 	// open begins to read a span. If v is not empty, the span is only valid for that version; if the
 	// origin has another version or does not know, it may return its whole content and version.
-	open(ctx context.Context, s span, v version) (stream, error)
+	open(ctx context.Context, s span, v version) (response, error)
 
 	// String names the origin for people.
 	String() string
@@ -44,15 +44,15 @@ func (v version) same(o version) bool {
 	return v.modified == o.modified
 }
 
-// plain is an origin that is asked for its whole content only, because its parts can't be trusted.
+// plain is an origin that is asked for its whole content only, because its ranges can't be trusted.
 type plain struct{ origin }
 
-func (p plain) open(ctx context.Context, _ span, _ version) (stream, error) {
+func (p plain) open(ctx context.Context, _ span, _ version) (response, error) {
 	return p.origin.open(ctx, span{0, -1}, version{})
 }
 
-// stream is the response of an origin.
-type stream struct {
+// response is the response of an origin.
+type response struct {
 	body     io.ReadCloser
 	from     int64 // offset of the body: 0, or that of the span
 	version  version
@@ -61,34 +61,34 @@ type stream struct {
 }
 
 // openWatched is open with a timeout for a stalled origin, before the first byte and after.
-func openWatched(ctx context.Context, o origin, s span, v version, t tempo) (stream, error) {
+func openWatched(ctx context.Context, o origin, s span, v version, t timing) (response, error) {
 	watched, dog := watch(ctx, t.stall)
-	st, err := o.open(watched, s, v)
+	res, err := o.open(watched, s, v)
 	if err != nil {
 		if errors.Is(context.Cause(watched), errStalled) {
 			err = weir.Wrap(weir.Upstream, err, "%s stopped answering", o)
 		}
 		dog.stop()
-		return stream{}, err
+		return response{}, err
 	}
 	dog.moved()
-	st.body = &watchedBody{ReadCloser: st.body, cause: func() error { return context.Cause(watched) }, dog: dog}
-	return st, nil
+	res.body = &watchedBody{ReadCloser: res.body, cause: func() error { return context.Cause(watched) }, dog: dog}
+	return res, nil
 }
 
 // reader reads a span of an origin. When the connection breaks it continues from there, as long as the
 // origin has the same version, so that each byte is read once.
 type reader struct {
 	origin origin
-	tempo  tempo
-	open   func(span) (stream, error)
+	timing timing
+	open   func(span) (response, error)
 	wait   func(n int, err error) error
 	cause  func(error) error // converts the error of a body
 
 	body    io.ReadCloser
 	at, to  int64 // to is -1 until the end is known
 	version version
-	part    bool  // one of many: a response with the whole file is an error
+	ranged  bool  // a response with the whole file is an error
 	failed  int   // tries since the last one with enough bytes
 	since   int64 // bytes since then
 }
@@ -97,62 +97,62 @@ type reader struct {
 var errRestart = errors.New("the server can't continue a broken transfer")
 
 // errChanged means that the content is not the one of the first response.
-var errChanged = errors.New("the version is another one")
+var errChanged = errors.New("the file has changed")
 
-// errLied means that a part is not the requested one, or that its description contradicts itself.
-var errLied = errors.New("the server sends other parts than it says")
+// errWrongRange means that a range is not the requested one, or that its description contradicts itself.
+var errWrongRange = errors.New("the server sends wrong ranges")
 
 // changed returns the error with errChanged. Reading again from the start may work.
 func changed(where string) error {
 	return weir.Wrap(weir.Upstream, errChanged, "the source at %s changed while it was read", where)
 }
 
-// openReader opens a span of any version if v is empty, else a part of that version.
-func openReader(ctx context.Context, o origin, s span, v version, t tempo) (*reader, stream, error) {
+// openReader opens a span of any version if v is empty, else a range of that version.
+func openReader(ctx context.Context, o origin, s span, v version, t timing) (*reader, response, error) {
 	r := &reader{
-		origin: o, tempo: t, at: s.from, to: s.to, version: v, part: v != version{},
+		origin: o, timing: t, at: s.from, to: s.to, version: v, ranged: v != version{},
 		wait:  func(n int, err error) error { return t.wait(ctx, n, err) },
 		cause: func(err error) error { return netError(ctx, err, o.String()) },
 	}
-	r.open = func(s span) (stream, error) { return openWatched(ctx, o, s, r.version, t) }
-	var st stream
+	r.open = func(s span) (response, error) { return openWatched(ctx, o, s, r.version, t) }
+	var res response
 	err := t.retry(ctx, func() (err error) {
-		st, err = r.open(s)
+		res, err = r.open(s)
 		return err
 	})
 	if err != nil {
-		return nil, stream{}, err
+		return nil, response{}, err
 	}
-	if !r.part {
-		r.version = st.version
+	if !r.ranged {
+		r.version = res.version
 	}
-	if size := st.version.size; size >= 0 && (r.to < 0 || r.to > size) {
+	if size := res.version.size; size >= 0 && (r.to < 0 || r.to > size) {
 		r.to = size
 	}
-	if err := r.use(st); err != nil {
-		return nil, stream{}, err
+	if err := r.use(res); err != nil {
+		return nil, response{}, err
 	}
-	return r, st, nil
+	return r, res, nil
 }
 
-// use continues with a stream, if it has the right bytes.
-func (r *reader) use(st stream) error {
-	if !r.version.same(st.version) {
-		_ = st.body.Close()
+// use continues with a response, if it has the right bytes.
+func (r *reader) use(res response) error {
+	if !r.version.same(res.version) {
+		_ = res.body.Close()
 		return changed(r.origin.String())
 	}
-	if st.from < r.at && r.part {
-		_ = st.body.Close()
-		return errors.Join(errRestart, weir.Errorf(weir.Upstream, "%s sends the whole file when it is asked for a part", r.origin))
+	if res.from < r.at && r.ranged {
+		_ = res.body.Close()
+		return errors.Join(errRestart, weir.Errorf(weir.Upstream, "%s sends the whole file instead of the requested range", r.origin))
 	}
-	if st.from < r.at {
-		// The origin can't send a part: skip the bytes that were read already.
-		if _, err := io.CopyN(io.Discard, st.body, r.at-st.from); err != nil {
-			_ = st.body.Close()
+	if res.from < r.at {
+		// The origin can't send a range: skip the bytes that were read already.
+		if _, err := io.CopyN(io.Discard, res.body, r.at-res.from); err != nil {
+			_ = res.body.Close()
 			return r.cause(unexpected(err))
 		}
 	}
-	r.body = st.body
+	r.body = res.body
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		}
 		n, err := r.body.Read(p)
 		r.at += int64(n)
-		if r.since += int64(n); r.since >= enough {
+		if r.since += int64(n); r.since >= minProgress {
 			r.since, r.failed = 0, 0
 		}
 		switch {
@@ -182,15 +182,15 @@ func (r *reader) Read(p []byte) (int, error) {
 		case errors.Is(err, io.EOF) && r.to < 0:
 			return 0, io.EOF
 		case err != nil:
-			if err := r.again(err); err != nil {
+			if err := r.resume(err); err != nil {
 				return 0, err
 			}
 		}
 	}
 }
 
-// again opens the rest after the connection broke.
-func (r *reader) again(err error) error {
+// resume opens the rest after the connection broke.
+func (r *reader) resume(err error) error {
 	_ = r.body.Close()
 	for {
 		err = r.cause(unexpected(err))
@@ -201,15 +201,15 @@ func (r *reader) again(err error) error {
 		if !r.version.known() {
 			return errors.Join(errRestart, r.short(err))
 		}
-		if r.failed >= r.tempo.tries {
+		if r.failed >= r.timing.tries {
 			return r.short(err)
 		}
 		if e := r.wait(r.failed, err); e != nil {
 			return e
 		}
-		st, e := r.open(span{r.at, r.to})
+		res, e := r.open(span{r.at, r.to})
 		if e == nil {
-			e = r.use(st)
+			e = r.use(res)
 		}
 		if e == nil {
 			return nil
@@ -221,9 +221,9 @@ func (r *reader) again(err error) error {
 // short returns the error for a transfer that broke off.
 func (r *reader) short(err error) error {
 	if r.version.size < 0 {
-		return weir.Wrap(weir.Upstream, err, "%s broke off after %d bytes", r.origin, r.at)
+		return weir.Wrap(weir.Upstream, err, "the connection to %s broke off after %d bytes", r.origin, r.at)
 	}
-	return weir.Wrap(weir.Upstream, err, "%s promised %d bytes and broke off after %d", r.origin, r.version.size, r.at)
+	return weir.Wrap(weir.Upstream, err, "the connection to %s broke off after %d of %d bytes", r.origin, r.at, r.version.size)
 }
 
 func (r *reader) Close() error { return r.body.Close() }

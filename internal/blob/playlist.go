@@ -11,15 +11,15 @@ import (
 	"weir/internal/weir"
 )
 
-// playlist is an importable HLS playlist: the best variant of a master playlist, or the pieces of a
+// playlist is an importable HLS playlist: the best variant of a master playlist, or the files of a
 // media playlist.
 type playlist struct {
 	best   *hls.Variant
-	pieces []hlsPiece // in the order of the file, the init section first
+	files  []playlistFile // in the order of the file, the init section first
 	length time.Duration
 }
 
-type hlsPiece struct {
+type playlistFile struct {
 	uri string
 	span
 }
@@ -37,7 +37,7 @@ func parsePlaylist(data []byte) (playlist, error) {
 	case isRange:
 		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist %v: %q", err, cut(bad.Text, 60))
 	case errors.Is(err, hls.ErrHeader):
-		return playlist{}, weir.Errorf(weir.Invalid, "the file is named like an HLS playlist and does not begin with #EXTM3U")
+		return playlist{}, weir.Errorf(weir.Invalid, "the file has the name of an HLS playlist, but does not begin with #EXTM3U")
 	case errors.Is(err, hls.ErrVariables):
 		return playlist{}, notSupported(err.Error())
 	case errors.Is(err, hls.ErrTooLong):
@@ -47,7 +47,7 @@ func parsePlaylist(data []byte) (playlist, error) {
 	case master != nil:
 		return withAudio(master)
 	}
-	return allPieces(media)
+	return allFiles(media)
 }
 
 func refuseKeys(keys []hls.Key) error {
@@ -70,13 +70,13 @@ func withAudio(master *hls.Master) (playlist, error) {
 	}
 	whole := slices.DeleteFunc(master.Variants, func(v hls.Variant) bool { return separate[v.Audio] })
 	if len(whole) == 0 {
-		return playlist{}, notSupported("has sound and picture in files of their own")
+		return playlist{}, notSupported("has audio and video in separate files")
 	}
 	best := slices.MaxFunc(whole, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
 	return playlist{best: &best}, nil
 }
 
-func allPieces(media *hls.Media) (list playlist, err error) {
+func allFiles(media *hls.Media) (list playlist, err error) {
 	if media.IFramesOnly {
 		return list, notSupported("has only key frames")
 	}
@@ -102,7 +102,7 @@ func allPieces(media *hls.Media) (list playlist, err error) {
 		list.length += max(s.Duration, 0)
 	}
 	switch {
-	case len(list.pieces) == 0:
+	case len(list.files) == 0:
 		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has no segments")
 	case !media.Ended:
 		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist is not complete: it has no #EXT-X-ENDLIST; import it when the stream is over")
@@ -110,17 +110,17 @@ func allPieces(media *hls.Media) (list playlist, err error) {
 	return list, nil
 }
 
-// add appends a file, or extends the last piece if the file continues it.
+// add appends a file, or extends the last one if the file continues it.
 func (l *playlist) add(f hls.File) {
-	piece := hlsPiece{f.URI, span{0, -1}}
+	file := playlistFile{f.URI, span{0, -1}}
 	if f.Length > 0 {
-		piece.span = span{f.Offset, f.Offset + f.Length}
+		file.span = span{f.Offset, f.Offset + f.Length}
 	}
-	if n := len(l.pieces); n > 0 && piece.from > 0 {
-		if last := &l.pieces[n-1]; last.uri == piece.uri && last.to == piece.from {
-			last.to = piece.to
+	if n := len(l.files); n > 0 && file.from > 0 {
+		if last := &l.files[n-1]; last.uri == file.uri && last.to == file.from {
+			last.to = file.to
 			return
 		}
 	}
-	l.pieces = append(l.pieces, piece)
+	l.files = append(l.files, file)
 }

@@ -17,8 +17,8 @@ import (
 	"weir/internal/weir"
 )
 
-// tempo holds the timeouts and retries of requests. Zero fields stand for the defaults.
-type tempo struct {
+// timing holds the timeouts and retries of requests. Zero fields stand for the defaults.
+type timing struct {
 	tries    int           // tries without success
 	pause    time.Duration // before the second try; doubled before each later one
 	maxPause time.Duration
@@ -27,8 +27,8 @@ type tempo struct {
 	probe    time.Duration // for the check of a destination
 }
 
-func (t tempo) orDefault() tempo {
-	return tempo{
+func (t timing) orDefault() timing {
+	return timing{
 		tries: cmp.Or(t.tries, 6), pause: cmp.Or(t.pause, 200*time.Millisecond), maxPause: cmp.Or(t.maxPause, 5*time.Second),
 		stall: cmp.Or(t.stall, 30*time.Second), finish: cmp.Or(t.finish, 5*time.Minute), probe: cmp.Or(t.probe, 5*time.Second),
 	}
@@ -39,11 +39,11 @@ const maxRetryAfter = 30 * time.Second
 
 // worthRetry reports whether an error may go away within seconds.
 func worthRetry(err error) bool {
-	return weir.KindOf(err) == weir.Upstream && !errors.Is(err, errChanged) && !errors.Is(err, errLied)
+	return weir.KindOf(err) == weir.Upstream && !errors.Is(err, errChanged) && !errors.Is(err, errWrongRange)
 }
 
 // wait sleeps before try number n+1, where n tries failed, the last one with err.
-func (t tempo) wait(ctx context.Context, n int, err error) error {
+func (t timing) wait(ctx context.Context, n int, err error) error {
 	pause := t.maxPause
 	if n < 16 {
 		pause = min(t.pause<<(n-1), t.maxPause)
@@ -64,7 +64,7 @@ func (t tempo) wait(ctx context.Context, n int, err error) error {
 }
 
 // retry calls do until it works, fails with a final error or has failed too often.
-func (t tempo) retry(ctx context.Context, do func() error) error {
+func (t timing) retry(ctx context.Context, do func() error) error {
 	for n := 1; ; n++ {
 		err := do()
 		if err == nil || ctx.Err() != nil || n >= t.tries || !worthRetry(err) {
@@ -77,7 +77,7 @@ func (t tempo) retry(ctx context.Context, do func() error) error {
 }
 
 // errStalled is the cause of a context that a watchdog ended.
-var errStalled = errors.New("nothing came for too long")
+var errStalled = errors.New("no data for too long")
 
 // watchdog ends a context when there was no progress for a while.
 type watchdog struct {
@@ -102,9 +102,9 @@ func (d *watchdog) stop() {
 	d.cancel(nil)
 }
 
-// enough is how many bytes must arrive within the timeout of a watchdog: a server that sends a byte
+// minProgress is how many bytes must arrive within the timeout of a watchdog: a server that sends a byte
 // now and then has stalled, too.
-const enough = 16 << 10
+const minProgress = 16 << 10
 
 type watchedBody struct {
 	io.ReadCloser
@@ -115,7 +115,7 @@ type watchedBody struct {
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.since += n; b.since >= enough {
+	if b.since += n; b.since >= minProgress {
 		b.since = 0
 		b.dog.moved()
 	}
@@ -188,7 +188,7 @@ func netError(ctx context.Context, err error, host string) error {
 		return weir.Wrap(weir.Upstream, err, "the address of host %s could not be looked up", host)
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return weir.Errorf(weir.Invalid, "%s has no certificate that can be trusted: %s", host, e.Err)
+		return weir.Errorf(weir.Invalid, "the TLS certificate of %s is not trusted: %s", host, e.Err)
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		return weir.Wrap(weir.Upstream, err, "%s did not answer in time", host)

@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	// streamPart is the size of parts of a body that can be read only once, so it is held in
+	// readerPart is the size of parts of a body that can be read only once, so it is held in
 	// memory.
-	streamPart = MinPart
+	readerPart = MinPart
 	// filePart is the size of parts of a file.
 	filePart = 16 << 20
 	// maxPut is the largest object that is sent in one request.
@@ -50,7 +50,7 @@ const (
 type s3 struct {
 	bucket    bucket
 	transport http.RoundTripper
-	tempo     tempo
+	timing    timing
 	close     func()
 	copyPart  int64
 
@@ -76,12 +76,12 @@ func connect(b bucket, o Options) (*s3, error) {
 	if err := s3utils.CheckValidBucketName(b.name); err != nil {
 		return nil, weir.Errorf(weir.Invalid, "%q can't be the name of a bucket: %s", cut(b.name, 100), err)
 	}
-	s := &s3{bucket: b, tempo: o.tempo.orDefault(), close: func() {}, copyPart: copyPart}
+	s := &s3{bucket: b, timing: o.timing.orDefault(), close: func() {}, copyPart: copyPart}
 	if o.Guard != nil {
-		s.transport = polite{o.Guard.Client(0).Transport}
+		s.transport = s3Transport{o.Guard.Client(0).Transport}
 	} else {
 		own := ownTransport()
-		s.transport, s.close = polite{own}, own.CloseIdleConnections
+		s.transport, s.close = s3Transport{own}, own.CloseIdleConnections
 	}
 	return s, s.useRegion(b.region)
 }
@@ -97,7 +97,7 @@ func (s *s3) useRegion(region string) error {
 		MaxRetries:   1,
 	})
 	if err != nil {
-		return weir.Errorf(weir.Invalid, "%s is not a host of a storage: %s", s.bucket.host, s.bucket.hide(err.Error()))
+		return weir.Errorf(weir.Invalid, "%s is not the host of a storage: %s", s.bucket.host, s.bucket.hide(err.Error()))
 	}
 	core.SetS3EnableDualstack(false) // the host that was given, and no other
 	s.current.Store(&regional{core, region})
@@ -119,13 +119,13 @@ func ownTransport() *http.Transport {
 	}
 }
 
-// polite keeps a transport from decompressing objects, and uses Expect for large ones: a server
+// s3Transport keeps a transport from decompressing objects, and uses Expect for large ones: a server
 // that refuses one may close the connection without reading it, and then its reason would be lost.
-type polite struct {
+type s3Transport struct {
 	http.RoundTripper
 }
 
-func (p polite) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context()) // these headers are not signed
 	r.Header.Set("Accept-Encoding", "identity")
 	if r.ContentLength >= expectSize {
@@ -143,7 +143,7 @@ func (s *s3) Free(context.Context) (free, total int64, ok bool) { return 0, 0, f
 // do makes a request, with retries. The context of the request ends when the server stalls longer
 // than timeout.
 func (s *s3) do(ctx context.Context, timeout time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
-	return s.tempo.retry(ctx, func() error {
+	return s.timing.retry(ctx, func() error {
 		watched, dog := watch(ctx, timeout)
 		defer dog.stop()
 		used := s.client()
@@ -212,7 +212,7 @@ func (s *s3) Put(ctx context.Context, key string, r io.Reader, size int64, o Put
 		}
 		return s.putFile(ctx, key, section, size, o)
 	}
-	return s.putStream(ctx, key, r, size, o)
+	return s.putReader(ctx, key, r, size, o)
 }
 
 type readerAtSeeker interface {
@@ -225,7 +225,7 @@ func endsAt(r io.ReaderAt, end int64) error {
 	var one [1]byte
 	switch n, err := r.ReadAt(one[:], end); {
 	case n > 0:
-		return fmt.Errorf("the reader has more than the %d bytes that were promised", end)
+		return fmt.Errorf("more than the expected %d bytes were read", end)
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
@@ -249,7 +249,7 @@ func (s *s3) sendBody(ctx context.Context, key string, r io.ReadSeeker, size int
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
 	}
-	return s.do(ctx, s.tempo.stall, key, func(ctx context.Context, moved func()) error {
+	return s.do(ctx, s.timing.stall, key, func(ctx context.Context, moved func()) error {
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
@@ -279,16 +279,16 @@ func digest(r io.ReadSeeker, size int64) (sums, error) {
 		return sums{}, err
 	}
 	if n != size {
-		return sums{}, errPromised(n, size)
+		return sums{}, errSize(n, size)
 	}
 	return sums{base64.StdEncoding.EncodeToString(m.Sum(nil)), hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// putStream sends a body that can be read only once, in parts if it is large.
-func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
-	part := streamPart
+// putReader sends a body that can be read only once, in parts if it is large.
+func (s *s3) putReader(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
+	part := readerPart
 	if size >= 0 {
-		part = int(max(streamPart, partSize(size)))
+		part = int(max(readerPart, partSize(size)))
 	}
 	buffer, err := readPart(ctx, r, nil, part, size)
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64,
 	}
 	if len(buffer) < part {
 		if size >= 0 && int64(len(buffer)) != size {
-			return fmt.Errorf("put %s: %w", key, errPromised(int64(len(buffer)), size))
+			return fmt.Errorf("put %s: %w", key, errSize(int64(len(buffer)), size))
 		}
 		return s.putOne(ctx, key, bytes.NewReader(buffer), int64(len(buffer)), o)
 	}
@@ -314,13 +314,13 @@ func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64,
 			}
 		}
 		if size >= 0 && total != size {
-			return nil, errPromised(total, size)
+			return nil, errSize(total, size)
 		}
 		return parts, nil
 	})
 }
 
-// readPart reads the next part of a stream; only the last is shorter. The buffer of a small object
+// readPart reads the next upload part of a reader; only the last is shorter. The buffer of a small object
 // is no larger than the object.
 func readPart(ctx context.Context, r io.Reader, buffer []byte, part int, size int64) ([]byte, error) {
 	if cap(buffer) == 0 && size >= 0 && size < int64(part) {
@@ -346,16 +346,16 @@ func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.Read
 		return nil, Info{}, errRange(key, offset, 0)
 	}
 	if length == 0 {
-		return s.nothing(ctx, key, offset)
+		return s.emptyRange(ctx, key, offset)
 	}
 	want := span{offset, -1}
 	if length > 0 {
 		want.to = offset + length
 	}
-	r, st, err := openReader(ctx, object{s, s.bucket.object(key)}, want, version{}, s.tempo)
+	r, res, err := openReader(ctx, object{s, s.bucket.object(key)}, want, version{}, s.timing)
 	if weir.KindOf(err) == weir.Invalid && offset > 0 {
 		// Maybe the offset is too large.
-		if r, info, e := s.nothing(ctx, key, offset); e == nil && offset == info.Size {
+		if r, info, e := s.emptyRange(ctx, key, offset); e == nil && offset == info.Size {
 			return r, info, nil
 		} else if e == nil && offset > info.Size {
 			return nil, Info{}, errRange(key, offset, info.Size)
@@ -364,11 +364,11 @@ func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.Read
 	if err != nil {
 		return nil, Info{}, err
 	}
-	return r, Info{Key: key, Size: st.version.size, ETag: st.version.etag}, nil
+	return r, Info{Key: key, Size: res.version.size, ETag: res.version.etag}, nil
 }
 
-// nothing returns an empty part of an object.
-func (s *s3) nothing(ctx context.Context, key string, offset int64) (io.ReadCloser, Info, error) {
+// emptyRange returns an empty range of an object.
+func (s *s3) emptyRange(ctx context.Context, key string, offset int64) (io.ReadCloser, Info, error) {
 	info, err := s.Stat(ctx, key)
 	if err == nil && offset > info.Size {
 		err = errRange(key, offset, info.Size)
@@ -384,14 +384,14 @@ type object struct {
 
 func (o object) String() string { return o.s3.bucket.host }
 
-func (o object) open(ctx context.Context, s span, v version) (stream, error) {
+func (o object) open(ctx context.Context, s span, v version) (response, error) {
 	opts := minio.GetObjectOptions{}
 	if h := s.header(); h != "" {
 		opts.Set("Range", h)
 	}
 	if v.etag != "" {
 		if err := opts.SetMatchETag(v.etag); err != nil {
-			return stream{}, err
+			return response{}, err
 		}
 	}
 	used := o.s3.client()
@@ -400,18 +400,18 @@ func (o object) open(ctx context.Context, s span, v version) (stream, error) {
 		body, info, header, err = o.s3.client().GetObject(ctx, o.s3.bucket.name, o.key, opts)
 	}
 	if err != nil {
-		return stream{}, o.s3.failure(ctx, err, o.key)
+		return response{}, o.s3.failure(ctx, err, o.key)
 	}
-	st := stream{body: body, whole: true}
-	st.version = version{etag: info.ETag, modified: header.Get("Last-Modified"), size: info.Size}
+	res := response{body: body, whole: true}
+	res.version = version{etag: info.ETag, modified: header.Get("Last-Modified"), size: info.Size}
 	if r := header.Get("Content-Range"); r != "" {
 		got, total, err := parseContentRange(r)
 		if err != nil || got.from != s.from {
-			return stream{}, errors.Join(weir.Errorf(weir.Upstream, "%s sent other bytes than those asked for (%q)", o, cut(r, 60)), body.Close())
+			return response{}, errors.Join(weir.Errorf(weir.Upstream, "%s sent another byte range than requested (%q)", o, cut(r, 60)), body.Close())
 		}
-		st.from, st.version.size, st.whole = got.from, total, false
+		res.from, res.version.size, res.whole = got.from, total, false
 	}
-	return st, nil
+	return res, nil
 }
 
 // header returns the Range header for a span; "" for all.
@@ -434,7 +434,7 @@ func (s *s3) Stat(ctx context.Context, key string) (Info, error) {
 }
 
 func (s *s3) stat(ctx context.Context, object string) (info minio.ObjectInfo, err error) {
-	err = s.do(ctx, s.tempo.stall, object, func(ctx context.Context, _ func()) (err error) {
+	err = s.do(ctx, s.timing.stall, object, func(ctx context.Context, _ func()) (err error) {
 		info, err = s.client().StatObject(ctx, s.bucket.name, object, minio.StatObjectOptions{})
 		return err
 	})
@@ -466,7 +466,7 @@ func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		last, stopped := "", false
 		// The time in yield counts, too, so the timeout is the long one.
-		err := s.do(ctx, s.tempo.finish, folder, func(ctx context.Context, moved func()) error {
+		err := s.do(ctx, s.timing.finish, folder, func(ctx context.Context, moved func()) error {
 			opts := minio.ListObjectsOptions{Prefix: s.folder(folder), Recursive: true, StartAfter: last, FetchOwner: new(false)}
 			for o := range s.client().ListObjectsIter(ctx, s.bucket.name, opts) {
 				if o.Err != nil {
@@ -499,7 +499,7 @@ func (s *s3) Delete(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	return ignoreNotFound(s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) error {
+	return ignoreNotFound(s.do(ctx, s.timing.stall, key, func(ctx context.Context, _ func()) error {
 		return s.client().RemoveObject(ctx, s.bucket.name, s.bucket.object(key), minio.RemoveObjectOptions{})
 	}))
 }
@@ -541,7 +541,7 @@ func (s *s3) deleteObjects(ctx context.Context, objects []minio.ObjectInfo) erro
 	if len(objects) == 0 {
 		return nil
 	}
-	return s.do(ctx, s.tempo.finish, objects[0].Key, func(ctx context.Context, moved func()) error {
+	return s.do(ctx, s.timing.finish, objects[0].Key, func(ctx context.Context, moved func()) error {
 		results, err := s.client().RemoveObjectsWithIter(ctx, s.bucket.name, slices.Values(objects), minio.RemoveObjectsOptions{})
 		if err != nil {
 			return err

@@ -18,8 +18,8 @@ const maxReason = 300
 // invalidPart is the code of S3 for parts that an upload does not have.
 const invalidPart = "InvalidPart"
 
-// passing are the codes of S3 for errors that go away, whatever their status.
-var passing = map[string]bool{
+// transient are the codes of S3 for errors that go away, whatever their status.
+var transient = map[string]bool{
 	"RequestTimeout": true, "Throttling": true, "ThrottlingException": true, "RequestLimitExceeded": true,
 	"RequestThrottled": true, "InternalError": true, "SlowDown": true, "SlowDownRead": true, "SlowDownWrite": true,
 	"ServiceUnavailable": true, "BandwidthLimitExceeded": true, "IncompleteBody": true, "BadDigest": true,
@@ -46,10 +46,10 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 	case e.Code == minio.NoSuchKey || e.Code == minio.NoSuchUpload:
 		return weir.Errorf(weir.NotFound, "%s is not in the bucket %q of %s (%s)", key, s.bucket.name, s.bucket.host, s.reason(e))
 	case e.Code == invalidPart: // like an upload that does not exist: it has to begin again
-		return weir.Errorf(weir.NotFound, "parts of %s that were uploaded are not in the storage at %s any more (%s)", key, s.bucket.host, s.reason(e))
+		return weir.Errorf(weir.NotFound, "upload parts of %s are no longer in the storage at %s (%s)", key, s.bucket.host, s.reason(e))
 	case e.Code == minio.PreconditionFailed || status == http.StatusPreconditionFailed:
 		return changed(s.bucket.host)
-	case passing[e.Code], status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == 0:
+	case transient[e.Code], status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == 0:
 		return weir.Errorf(weir.Upstream, "the storage at %s failed: %s", s.bucket.host, s.reason(e))
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
 		return weir.Errorf(weir.Denied, "%s", refused)

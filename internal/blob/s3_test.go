@@ -73,8 +73,8 @@ func fragileBucket(t *testing.T) (*fragile, s3test.Bucket, string) {
 
 func openStore(t *testing.T, url string, o Options) Store {
 	t.Helper()
-	if o.tempo == (tempo{}) {
-		o.tempo = quick
+	if o.timing == (timing{}) {
+		o.timing = quick
 	}
 	s, err := Open(url, o)
 	if err != nil {
@@ -246,11 +246,11 @@ func TestS3Failures(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Guard: testGuard(t, "127.0.0.0/8"), tempo: quick}
+			o := Options{Guard: testGuard(t, "127.0.0.0/8"), timing: quick}
 			if tt.name == "keeps still" {
-				o.tempo.stall = 500 * time.Millisecond
+				o.timing.stall = 500 * time.Millisecond
 			}
-			o.tempo.tries = 2
+			o.timing.tries = 2
 			s := openStore(t, tt.url, o)
 			err := s.Put(t.Context(), tt.key, strings.NewReader("x"), 1, PutOptions{})
 			if weir.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.want) {
@@ -286,7 +286,7 @@ func TestS3PutIsCancelledAtOnce(t *testing.T) {
 		stall(r)
 		return true
 	})
-	s := openStore(t, at, Options{Guard: testGuard(t), tempo: tempo{tries: 6, stall: time.Hour}})
+	s := openStore(t, at, Options{Guard: testGuard(t), timing: timing{tries: 6, stall: time.Hour}})
 	err := s.Put(ctx, "x", bytes.NewReader(noise(33, 100_000)), 100_000, PutOptions{})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want that of the context", err)
@@ -360,7 +360,7 @@ func TestS3WrongRegion(t *testing.T) {
 	}
 	b.region = "storage"
 	open := func() Store {
-		s, err := newS3(b, Options{tempo: quick})
+		s, err := newS3(b, Options{timing: quick})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,8 +399,8 @@ func TestCheckDeletesAtTheEnd(t *testing.T) {
 		}
 		return false
 	})
-	o := Options{Guard: testGuard(t, "127.0.0.0/8"), tempo: quick}
-	o.tempo.probe = time.Minute
+	o := Options{Guard: testGuard(t, "127.0.0.0/8"), timing: quick}
+	o.timing.probe = time.Minute
 	if err := Check(t.Context(), url, []string{"/out", "/out/hls", "/out/mp4/"}, "task-1", o); err != nil || !deleted.Load() {
 		t.Errorf("error = %v, deleted = %v", err, deleted.Load())
 	}
@@ -450,16 +450,16 @@ func TestCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			o := Options{Guard: testGuard(t, "127.0.0.0/8"), Log: slog.New(slog.NewTextHandler(&log, nil)), tempo: quick}
-			o.tempo.probe = time.Minute
+			o := Options{Guard: testGuard(t, "127.0.0.0/8"), Log: slog.New(slog.NewTextHandler(&log, nil)), timing: quick}
+			o.timing.probe = time.Minute
 			if tt.warn {
-				o.tempo.probe = time.Second
+				o.timing.probe = time.Second
 			}
 			err := Check(t.Context(), tt.url, tt.paths, "task-1", o)
 			if tt.want == "" && err != nil || tt.want != "" && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error = %v, want %q in it", err, tt.want)
 			}
-			if warned := strings.Contains(log.String(), "storage not reachable yet"); warned != tt.warn {
+			if warned := strings.Contains(log.String(), "storage could not be checked; the task will try it again"); warned != tt.warn {
 				t.Errorf("warned = %v, want %v: %s", warned, tt.warn, log.String())
 			}
 			checkNoSecret(t, errors.Join(err, errors.New(log.String())))

@@ -31,12 +31,12 @@ func (s *s3) Upload(ctx context.Context, key string, o PutOptions) (Upload, erro
 
 func (s *s3) upload(ctx context.Context, key string, o PutOptions) (*s3Upload, error) {
 	u := &s3Upload{s3: s, key: key}
-	err := s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) (err error) {
+	err := s.do(ctx, s.timing.stall, key, func(ctx context.Context, _ func()) (err error) {
 		u.id, err = s.client().NewMultipartUpload(ctx, s.bucket.name, s.bucket.object(key), putOptions(o))
 		return err
 	})
 	if err == nil && u.id == "" {
-		err = weir.Errorf(weir.Upstream, "the storage at %s began an upload without a name", s.bucket.host)
+		err = weir.Errorf(weir.Upstream, "the storage at %s returned no upload id for a multipart upload", s.bucket.host)
 	}
 	return u, err
 }
@@ -48,7 +48,7 @@ func (s *s3) Resume(ctx context.Context, key, uploadID string) (Upload, error) {
 	if uploadID == "" {
 		return nil, weir.ErrNotFound()
 	}
-	err := s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) error {
+	err := s.do(ctx, s.timing.stall, key, func(ctx context.Context, _ func()) error {
 		_, err := s.client().ListObjectParts(ctx, s.bucket.name, s.bucket.object(key), uploadID, 0, 1)
 		return err
 	})
@@ -62,7 +62,7 @@ func (u *s3Upload) ID() string { return u.id }
 
 func (u *s3Upload) Part(ctx context.Context, n int, r io.ReadSeeker, size int64) (PartInfo, error) {
 	if n < 1 || n > maxParts {
-		return PartInfo{}, fmt.Errorf("part %d of %s: parts have numbers from 1 to %d", n, u.key, maxParts)
+		return PartInfo{}, fmt.Errorf("upload part %d of %s: the numbers are 1 to %d", n, u.key, maxParts)
 	}
 	s := u.s3
 	var part minio.ObjectPart
@@ -84,7 +84,7 @@ func (u *s3Upload) Complete(ctx context.Context, parts []PartInfo) error {
 	}
 	s := u.s3
 	tried := 0
-	err := s.do(ctx, s.tempo.finish, u.key, func(ctx context.Context, _ func()) error {
+	err := s.do(ctx, s.timing.finish, u.key, func(ctx context.Context, _ func()) error {
 		tried++
 		_, err := s.client().CompleteMultipartUpload(ctx, s.bucket.name, s.bucket.object(u.key), u.id, complete, minio.PutObjectOptions{})
 		return err
@@ -113,7 +113,7 @@ func (u *s3Upload) Abort(ctx context.Context) error {
 }
 
 func (s *s3) abort(ctx context.Context, object, id string) error {
-	return ignoreNotFound(s.do(ctx, s.tempo.stall, object, func(ctx context.Context, _ func()) error {
+	return ignoreNotFound(s.do(ctx, s.timing.stall, object, func(ctx context.Context, _ func()) error {
 		return s.client().AbortMultipartUpload(ctx, s.bucket.name, object, id)
 	}))
 }
@@ -177,7 +177,7 @@ func (s *s3) Copy(ctx context.Context, from, to string) error {
 		_, err := s.Stat(ctx, from)
 		return err
 	}
-	err := s.do(ctx, s.tempo.finish, from, func(ctx context.Context, _ func()) error {
+	err := s.do(ctx, s.timing.finish, from, func(ctx context.Context, _ func()) error {
 		_, err := s.client().CopyObject(ctx, s.bucket.name, s.bucket.object(from), s.bucket.name, s.bucket.object(to),
 			nil, minio.CopySrcOptions{}, minio.PutObjectOptions{})
 		return err
@@ -199,7 +199,7 @@ func (s *s3) copyInParts(ctx context.Context, from, to string, info minio.Object
 	header := map[string]string{"x-amz-copy-source-if-match": info.ETag}
 	return s.manyParts(ctx, to, o, info.Size, s.copyPart, func(ctx context.Context, u *s3Upload, n int, p span) (PartInfo, error) {
 		var part minio.CompletePart
-		err := s.do(ctx, s.tempo.finish, from, func(ctx context.Context, _ func()) (err error) {
+		err := s.do(ctx, s.timing.finish, from, func(ctx context.Context, _ func()) (err error) {
 			part, err = s.client().CopyObjectPart(ctx, s.bucket.name, s.bucket.object(from), s.bucket.name, s.bucket.object(to),
 				u.id, n, p.from, p.to-p.from, header)
 			return err
@@ -213,7 +213,7 @@ func (s *s3) abortBelow(ctx context.Context, folder string) error {
 	const pages = 100 // the bound for a server that aborts nothing
 	for range pages {
 		var found minio.ListMultipartUploadsResult
-		err := s.do(ctx, s.tempo.stall, folder, func(ctx context.Context, _ func()) (err error) {
+		err := s.do(ctx, s.timing.stall, folder, func(ctx context.Context, _ func()) (err error) {
 			found, err = s.client().ListMultipartUploads(ctx, s.bucket.name, s.folder(folder), "", "", "", 1000)
 			return err
 		})
@@ -232,5 +232,5 @@ func (s *s3) abortBelow(ctx context.Context, folder string) error {
 			return nil
 		}
 	}
-	return weir.Errorf(weir.Upstream, "the storage at %s keeps uploads that were aborted", s.bucket.host)
+	return weir.Errorf(weir.Upstream, "the storage at %s still lists uploads after they were aborted", s.bucket.host)
 }

@@ -38,7 +38,7 @@ func Send(ctx context.Context, d Delivery, o Options) error {
 	}
 	client, done := o.client()
 	defer done()
-	t := o.tempo.orDefault()
+	t := o.timing.orDefault()
 	return t.retry(ctx, func() error { return d.send(ctx, client, t) })
 }
 
@@ -46,10 +46,10 @@ func Send(ctx context.Context, d Delivery, o Options) error {
 func (d Delivery) Check(o Options) error {
 	u, err := url.Parse(d.URL)
 	if err != nil || u.Hostname() == "" {
-		return weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+		return weir.Errorf(weir.Invalid, "url: not valid; write it as https://host/path")
 	}
 	if d.Method != "" && !token.MatchString(d.Method) {
-		return weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
+		return weir.Errorf(weir.Invalid, "method: %q is not an HTTP method; use PUT or POST", cut(d.Method, 40))
 	}
 	if err := checkHeaders(d.Headers); err != nil || o.Guard == nil {
 		return err
@@ -73,7 +73,7 @@ var token = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]{1,200}$")
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
 		if !token.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
-			return weir.Errorf(weir.Invalid, "headers: %q is not a header that can be sent", cut(name, 100))
+			return weir.Errorf(weir.Invalid, "headers: %q is not a valid header", cut(name, 100))
 		}
 		switch textproto.CanonicalMIMEHeaderKey(name) {
 		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "Te":
@@ -83,7 +83,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-func (d Delivery) send(ctx context.Context, client *http.Client, t tempo) error {
+func (d Delivery) send(ctx context.Context, client *http.Client, t timing) error {
 	watched, dog := watch(ctx, t.stall)
 	defer dog.stop()
 	var opened []*outgoing

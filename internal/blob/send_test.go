@@ -99,7 +99,7 @@ func TestSend(t *testing.T) {
 			var opened atomic.Int64
 			d := delivery(server.URL+"/put?sig=geheim", tt.content, &opened)
 			d.Method = tt.method
-			if err := Send(t.Context(), d, Options{Guard: testGuard(t), tempo: quick}); err != nil {
+			if err := Send(t.Context(), d, Options{Guard: testGuard(t), timing: quick}); err != nil {
 				t.Fatal(err)
 			}
 			server.Close()
@@ -149,8 +149,8 @@ func TestSendErrors(t *testing.T) {
 		{name: "bad scheme", kind: weir.Invalid, want: "use http or https", change: func(d *Delivery) { d.URL = "ftp://host/x" }},
 		{name: "bad method", kind: weir.Invalid, want: `"P U T"`, change: func(d *Delivery) { d.Method = "P U T" }},
 		{name: "header of the connection", kind: weir.Invalid, want: "host can't be set", change: func(d *Delivery) { d.Headers["host"] = "x" }},
-		{name: "header that is none", kind: weir.Invalid, want: "not a header", change: func(d *Delivery) { d.Headers["a b"] = "x" }},
-		{name: "header that splits", kind: weir.Invalid, want: "not a header", change: func(d *Delivery) { d.Headers["a"] = "x\r\nb: c" }},
+		{name: "header that is none", kind: weir.Invalid, want: "not a valid header", change: func(d *Delivery) { d.Headers["a b"] = "x" }},
+		{name: "header that splits", kind: weir.Invalid, want: "not a valid header", change: func(d *Delivery) { d.Headers["a"] = "x\r\nb: c" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -166,9 +166,9 @@ func TestSendErrors(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&d)
 			}
-			o := Options{Guard: testGuard(t), tempo: quick}
+			o := Options{Guard: testGuard(t), timing: quick}
 			if tt.name == "keeps still" {
-				o.tempo.stall = 300 * time.Millisecond
+				o.timing.stall = 300 * time.Millisecond
 			}
 			err := Send(t.Context(), d, o)
 			if weir.KindOf(err) != tt.kind || !strings.Contains(fmt.Sprint(err), tt.want) {
@@ -198,7 +198,7 @@ func TestSendKeepsHeadersFromOtherHosts(t *testing.T) {
 		http.Redirect(w, r, second.URL, http.StatusTemporaryRedirect)
 	}))
 	var opened atomic.Int64
-	err := Send(t.Context(), delivery(first.URL, []byte("abc"), &opened), Options{Guard: testGuard(t, "127.0.0.3/32"), tempo: quick})
+	err := Send(t.Context(), delivery(first.URL, []byte("abc"), &opened), Options{Guard: testGuard(t, "127.0.0.3/32"), timing: quick})
 	second.Close()
 	if err != nil || string(there.body) != "abc" || there.header.Get("X-Token") != "" || there.header.Get("Content-Type") != "video/mp4" {
 		t.Errorf("error %v, body %q, headers %v", err, there.body, there.header)
@@ -210,7 +210,7 @@ func TestSendOfBodyThatFails(t *testing.T) {
 	server := serveAt(t, public, &receiver{})
 	broken := errors.New("the file is gone")
 	d := Delivery{URL: server.URL, Size: 5, Body: func(context.Context) (io.ReadCloser, error) { return nil, broken }}
-	if err := Send(t.Context(), d, Options{Guard: testGuard(t), tempo: quick}); !errors.Is(err, broken) {
+	if err := Send(t.Context(), d, Options{Guard: testGuard(t), timing: quick}); !errors.Is(err, broken) {
 		t.Errorf("error = %v, want that of the body", err)
 	}
 }

@@ -31,7 +31,7 @@ func onEveryStore(t *testing.T, test func(t *testing.T, s Store)) {
 	open := func(url string) func(t *testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()
-			s, err := Open(url, Options{tempo: quick})
+			s, err := Open(url, Options{timing: quick})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,8 +48,8 @@ func onEveryStore(t *testing.T, test func(t *testing.T, s Store)) {
 	t.Run("s3", open(s3test.Start(t).URL()+"/some/prefix"))
 }
 
-// quick is a tempo that does not make a test wait.
-var quick = tempo{pause: time.Millisecond, maxPause: 4 * time.Millisecond}
+// quick is a timing that does not make a test wait.
+var quick = timing{pause: time.Millisecond, maxPause: 4 * time.Millisecond}
 
 func put(t *testing.T, s Store, key, content string) {
 	t.Helper()
@@ -128,7 +128,7 @@ func TestPutAndGet(t *testing.T) {
 }
 
 func TestPutTakesEveryReader(t *testing.T) {
-	large := make([]byte, streamPart+12345)
+	large := make([]byte, readerPart+12345)
 	_, _ = rand.Read(large)
 	file := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(file, large, 0o600); err != nil {
@@ -152,11 +152,11 @@ func TestPutTakesEveryReader(t *testing.T) {
 		}{
 			{"file from its offset", f, size - 1000, large[1000:]},
 			{"part of memory", bytes.NewReader(large[5:]), size - 5, large[5:]},
-			{"stream", onlyReader{bytes.NewReader(large)}, size, large},
-			{"stream of unknown size", onlyReader{bytes.NewReader(large)}, -1, large},
-			{"stream of whole parts", onlyReader{bytes.NewReader(large[:streamPart])}, -1, large[:streamPart]},
-			{"small stream of unknown size", onlyReader{strings.NewReader("abc")}, -1, []byte("abc")},
-			{"empty stream of unknown size", onlyReader{strings.NewReader("")}, -1, nil},
+			{"reader", onlyReader{bytes.NewReader(large)}, size, large},
+			{"reader of unknown size", onlyReader{bytes.NewReader(large)}, -1, large},
+			{"reader of whole parts", onlyReader{bytes.NewReader(large[:readerPart])}, -1, large[:readerPart]},
+			{"small reader of unknown size", onlyReader{strings.NewReader("abc")}, -1, []byte("abc")},
+			{"empty reader of unknown size", onlyReader{strings.NewReader("")}, -1, nil},
 			{"byte by byte", iotest.OneByteReader(strings.NewReader("abc")), 3, []byte("abc")},
 		} {
 			if err := s.Put(t.Context(), "k", tt.r, tt.size, PutOptions{}); err != nil {
@@ -176,7 +176,7 @@ func TestPutIsWholeOrNotAtAll(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s Store) {
 		put(t, s, "there", "old")
 		broken := errors.New("the reader broke")
-		many := strings.Repeat("x", streamPart)
+		many := strings.Repeat("x", readerPart)
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, tt := range []struct {
@@ -191,8 +191,8 @@ func TestPutIsWholeOrNotAtAll(t *testing.T) {
 			{"too few that can seek", t.Context(), strings.NewReader("abc"), 4},
 			{"too many", t.Context(), onlyReader{strings.NewReader("abc")}, 2},
 			{"too many that can seek", t.Context(), strings.NewReader("abc"), 2},
-			{"too few parts", t.Context(), onlyReader{strings.NewReader(many)}, streamPart + 1},
-			{"too many parts", t.Context(), onlyReader{strings.NewReader(many + "y")}, streamPart},
+			{"too few parts", t.Context(), onlyReader{strings.NewReader(many)}, readerPart + 1},
+			{"too many parts", t.Context(), onlyReader{strings.NewReader(many + "y")}, readerPart},
 			{"too few in a file", t.Context(), fileOf(t, "abc"), 4},
 			{"too many in a file", t.Context(), fileOf(t, "abc"), 2},
 			{"file that can't be read", t.Context(), fileOf(t, ""), 4},

@@ -28,23 +28,23 @@ func (f *Fetcher) isFast(n int64, took time.Duration) bool {
 	return float64(n) > float64(cmp.Or(f.fast, defaultFast))*took.Seconds()
 }
 
-// piece is the unread rest of a window.
-type piece struct {
+// windowRest is the unread rest of a window.
+type windowRest struct {
 	span
 	window int
 }
 
-// windows are the parts of a source that is read over several connections.
+// windows are the ranges of a source that is read over several connections.
 //
 // One reader retries as often as usual and stays until everything was read. The others are only for
-// speed: after an error they put their piece back into the queue, and end.
+// speed: after an error they put their rest back into the queue, and end.
 type windows struct {
 	origin  origin
 	version version
 	spool   spool
 
 	spans []span
-	queue chan piece      // not being read at the moment
+	queue chan windowRest // not being read at the moment
 	done  []chan struct{} // closed when the window was read
 	all   chan struct{}   // closed when all of them were read
 
@@ -57,14 +57,14 @@ type windows struct {
 // inWindows reads everything after the first window.
 func (f *Fetcher) inWindows(ctx context.Context, o origin, v version, file spool, s *sink, h hash.Hash) error {
 	w := newWindows(o, v, file, span{s.done, v.size}, f.windowSize(), s.progress)
-	t := f.tempo.orDefault()
-	hurried := t
-	hurried.tries = min(2, t.tries)
+	t := f.timing.orDefault()
+	fewTries := t
+	fewTries.tries = min(2, t.tries)
 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.readAll(gctx, t, true) })
 	for range connections - 1 {
-		g.Go(func() error { return w.readAll(gctx, hurried, false) })
+		g.Go(func() error { return w.readAll(gctx, fewTries, false) })
 	}
 	g.Go(func() error { return w.follow(gctx, h) })
 	if err := g.Wait(); err != nil {
@@ -81,18 +81,18 @@ func newWindows(o origin, v version, file spool, left span, window int64, progre
 		w.done = append(w.done, make(chan struct{}))
 	}
 	w.left = len(w.spans)
-	w.queue = make(chan piece, len(w.spans)+connections)
+	w.queue = make(chan windowRest, len(w.spans)+connections)
 	for i, s := range w.spans {
-		w.queue <- piece{s, i}
+		w.queue <- windowRest{s, i}
 	}
 	return w
 }
 
-// readAll reads pieces until there are no more. Without stay, it puts its piece back and ends when the
+// readAll reads windows until there are no more. Without stay, it puts its rest back and ends when the
 // server fails.
-func (w *windows) readAll(ctx context.Context, t tempo, stay bool) error {
+func (w *windows) readAll(ctx context.Context, t timing, stay bool) error {
 	for {
-		var p piece
+		var p windowRest
 		select {
 		case p = <-w.queue:
 		case <-w.all:
@@ -100,7 +100,7 @@ func (w *windows) readAll(ctx context.Context, t tempo, stay bool) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		at, err := w.readPiece(ctx, t, p)
+		at, err := w.readRest(ctx, t, p)
 		if err == nil {
 			continue
 		}
@@ -113,8 +113,8 @@ func (w *windows) readAll(ctx context.Context, t tempo, stay bool) error {
 	}
 }
 
-// readPiece writes a piece to the file and returns the offset after the last byte.
-func (w *windows) readPiece(ctx context.Context, t tempo, p piece) (int64, error) {
+// readRest writes a rest to the file and returns the offset after the last byte.
+func (w *windows) readRest(ctx context.Context, t timing, p windowRest) (int64, error) {
 	r, _, err := openReader(ctx, w.origin, p.span, w.version, t)
 	if err != nil {
 		return p.from, err
@@ -158,7 +158,7 @@ func (w *windows) follow(ctx context.Context, h hash.Hash) error {
 		}
 		s := w.spans[i]
 		if _, err := io.Copy(h, io.NewSectionReader(w.spool, s.from, s.to-s.from)); err != nil {
-			return diskError(err, "read source again")
+			return diskError(err, "hash source")
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ type rootBox struct {
 	head     int64 // bytes before its body
 }
 
-// maxRootBoxes bounds how many boxes of a file are visited.
+// maxRootBoxes bounds how many boxes of a file are read.
 const maxRootBoxes = 1 << 24
 
 // walk calls f for each root box of a file. head has the first bytes of the box.
@@ -99,12 +99,12 @@ func walk(r io.ReaderAt, size int64, f func(b rootBox, head []byte) error) error
 // readHead reads the head of the box at the given offset. Size 0 = the box ends with the file.
 func readHead(head []byte, at int64) (rootBox, error) {
 	if len(head) < 8 {
-		return rootBox{}, notBMFF("the file breaks off at byte %d", at)
+		return rootBox{}, notBMFF("the file ends at byte %d, within a box", at)
 	}
 	b := rootBox{name: string(head[4:8]), at: at, size: int64(binary.BigEndian.Uint32(head)), head: 8}
 	if b.size == 1 {
 		if len(head) < 16 {
-			return rootBox{}, notBMFF("the file breaks off at byte %d", at)
+			return rootBox{}, notBMFF("the file ends at byte %d, within a box", at)
 		}
 		large := binary.BigEndian.Uint64(head[8:])
 		if large > math.MaxInt64-uint64(at) {
@@ -195,7 +195,7 @@ func (h *Hash) Write(p []byte) (int, error) {
 		h.head = append(h.head, p[:n]...)
 		p, h.at = p[n:], h.at+int64(n)
 		if len(h.head) >= 8 && len(h.head) == h.wanted() {
-			h.begin()
+			h.beginBox()
 		}
 	}
 	return size, h.err
@@ -226,8 +226,8 @@ func (h *Hash) wanted() int {
 	return headBytes
 }
 
-// begin begins the box whose head is complete.
-func (h *Hash) begin() {
+// beginBox begins the box whose head is complete.
+func (h *Hash) beginBox() {
 	b, err := readHead(h.head, h.at-int64(len(h.head)))
 	if err != nil {
 		h.err = err
@@ -256,10 +256,10 @@ func (h *Hash) begin() {
 // Sum returns the hash of the file. It is an error if the file ends within a box.
 func (h *Hash) Sum() ([]byte, error) {
 	if len(h.head) >= 8 && binary.BigEndian.Uint32(h.head) == 0 {
-		h.begin()
+		h.beginBox()
 	}
 	if h.err == nil && (len(h.head) > 0 || h.left > 0) {
-		h.err = notBMFF("the file breaks off at byte %d", h.at)
+		h.err = notBMFF("the file ends at byte %d, within a box", h.at)
 	}
 	if h.err != nil {
 		return nil, h.err

@@ -254,7 +254,7 @@ func TestUnfitSigner(t *testing.T) {
 		{"another root", good.Key, slices.Concat(good.Cert, other.Root), "not signed by the one after it"},
 		{"expired", good.Key, with(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) }), "expired on 2026-11-18"},
 		{"early", good.Key, with(func(c *x509.Certificate) { c.NotBefore = now.Add(time.Hour) }), "not valid before"},
-		{"authority", good.Key, with(func(c *x509.Certificate) { c.IsCA = true }), "that of an authority"},
+		{"authority", good.Key, with(func(c *x509.Certificate) { c.IsCA = true }), "is a CA certificate"},
 		{"usage", good.Key, with(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }), "not for digital signatures"},
 		{"TLS", good.Key, with(func(c *x509.Certificate) {
 			c.ExtKeyUsage, c.UnknownExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, nil

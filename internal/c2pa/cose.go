@@ -36,7 +36,7 @@ func (s *Signer) message() *cose.Sign1Message {
 func (s *Signer) blank([]byte) ([]byte, error) {
 	m := s.message()
 	m.Signature = make([]byte, s.alg.size)
-	return s.finish(m, nil)
+	return s.encodeSignature(m, nil)
 }
 
 // sign returns the signature of a claim.
@@ -52,20 +52,20 @@ func (s *Signer) sign(ctx context.Context, claim []byte) ([]byte, error) {
 	}
 	m.Payload = nil // it is in the claim box
 	if s.post == nil {
-		return s.finish(m, nil)
+		return s.encodeSignature(m, nil)
 	}
 	token, err := s.requestStamp(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	return s.finish(m, token)
+	return s.encodeSignature(m, token)
 }
 
 // stampRoom is how much room a signature has for a time stamp.
 const stampRoom = 16 << 10
 
-// finish encodes a signature. With time stamps all signatures have the same size, by padding.
-func (s *Signer) finish(m *cose.Sign1Message, token []byte) ([]byte, error) {
+// encodeSignature encodes a signature. With time stamps all signatures have the same size, by padding.
+func (s *Signer) encodeSignature(m *cose.Sign1Message, token []byte) ([]byte, error) {
 	if s.post == nil {
 		return m.MarshalCBOR()
 	}
@@ -77,7 +77,7 @@ func (s *Signer) finish(m *cose.Sign1Message, token []byte) ([]byte, error) {
 	}
 	// The length of the padding always takes three bytes.
 	if stampRoom-used < 256 {
-		return nil, weir.Errorf(weir.Upstream, "the time stamp has %d bytes, which are too many", len(token))
+		return nil, weir.Errorf(weir.Upstream, "the time stamp is too large: it has %d bytes", len(token))
 	}
 	m.Headers.Unprotected[headerPad] = make([]byte, stampRoom-used)
 	return m.MarshalCBOR()

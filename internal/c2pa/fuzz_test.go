@@ -89,7 +89,7 @@ func FuzzCBOR(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		for _, label := range []string{labelActions, labelIngredient, labelHash, labelAbout} {
-			v := &validation{store: store, box: manifest, manifest: &Manifest{}, visited: map[string]bool{}, hashed: new(int)}
+			v := &validation{store: store, box: manifest, manifest: &Manifest{}, seen: map[string]bool{}, hashed: new(int)}
 			v.readAssertion(&jumbfBox{label: label, content: data}, "sha256")
 			for _, b := range v.bindings {
 				_, _ = b.hasher()

@@ -29,8 +29,8 @@ type Signer struct {
 	post  PostFunc
 }
 
-// PostFunc sends the DER of a request to a time stamp service (RFC 3161) and returns its answer.
-type PostFunc func(ctx context.Context, request []byte) (answer []byte, err error)
+// PostFunc sends the DER of a request to a time stamp service (RFC 3161) and returns its response.
+type PostFunc func(ctx context.Context, request []byte) (response []byte, err error)
 
 // Summary says who signs, or signed.
 type Summary struct {
@@ -197,9 +197,9 @@ func checkLeaf(c *x509.Certificate, now time.Time) error {
 	case c.Version != 3:
 		return unfit("has version %d; it must have 3", c.Version)
 	case selfSigned(c):
-		return unfit("is signed by itself; make a root certificate, and with it a certificate for the signer")
+		return unfit("is self-signed; make a root certificate, and with it a certificate for the signer")
 	case c.IsCA:
-		return unfit("is that of an authority; make a certificate for the signer with it")
+		return unfit("is a CA certificate; issue a certificate for the signer with it")
 	case now.After(c.NotAfter):
 		return unfit("expired on %s", c.NotAfter.Format(time.DateOnly))
 	case now.Before(c.NotBefore):

@@ -48,7 +48,7 @@ type stampRequest struct {
 	Certs   bool
 }
 
-type stampAnswer struct {
+type stampResponse struct {
 	Status struct {
 		Status int
 		Text   []string       `asn1:"optional,utf8"`
@@ -135,21 +135,21 @@ func (s *Signer) requestStamp(ctx context.Context, m *cose.Sign1Message) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	var answer stampAnswer
-	if _, err := asn1.Unmarshal(data, &answer); err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "the time stamp service sends something else")
+	var response stampResponse
+	if _, err := asn1.Unmarshal(data, &response); err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "the time stamp service sent a response that can't be parsed")
 	}
-	if answer.Status.Status > 1 {
-		return nil, weir.Errorf(weir.Upstream, "the time stamp service refuses, with status %d", answer.Status.Status)
+	if response.Status.Status > 1 {
+		return nil, weir.Errorf(weir.Upstream, "the time stamp service refused the request with status %d", response.Status.Status)
 	}
-	_, info, err := readStamp(answer.Token.FullBytes, signature)
+	_, info, err := readStamp(response.Token.FullBytes, signature)
 	if err == nil && (info.Nonce == nil || info.Nonce.Cmp(nonce) != 0) {
-		err = errors.New("it is the answer to another request")
+		err = errors.New("it is the response to another request")
 	}
 	if err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "the time stamp service sends a time stamp that is not valid")
+		return nil, weir.Wrap(weir.Upstream, err, "the time stamp service sent an invalid time stamp")
 	}
-	return answer.Token.FullBytes, nil
+	return response.Token.FullBytes, nil
 }
 
 // stamp is the time stamp of a signature.
@@ -201,7 +201,7 @@ func readStamp(data, stamped []byte) (chain []*x509.Certificate, info stampInfo,
 	}
 	of := hashNamed(info.Imprint.Algorithm.Algorithm)
 	if of == 0 || subtle.ConstantTimeCompare(sumWith(of, stamped), info.Imprint.Hash) == 0 {
-		return invalid("it is one of something else")
+		return invalid("it is for other data")
 	}
 	certs, err := x509.ParseCertificates(signed.Certs.Bytes)
 	if err != nil || len(certs) > maxChain || len(signed.Signers) != 1 {

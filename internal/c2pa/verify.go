@@ -118,11 +118,11 @@ type validation struct {
 	trusted  bool
 	bindings []binding
 	all      []found
-	visited  map[string]bool // manifests
+	seen     map[string]bool // manifests
 	hashed   *int            // bytes, by links
 }
 
-func (v *validation) add(code, where, explanation string) {
+func (v *validation) addResult(code, where, explanation string) {
 	f := found{Problem: Problem{code, where, explanation}}
 	switch code {
 	case codeSignatureValidated, codeTrusted, codeAssertionMatch, codeHashMatch, codeIngredientMatch:
@@ -151,7 +151,7 @@ func validate(data []byte, o Options) (*validation, error) {
 	if active == nil {
 		return nil, notJUMBF("it has no manifest")
 	}
-	v := &validation{store: store, options: o, visited: map[string]bool{}, hashed: new(int)}
+	v := &validation{store: store, options: o, seen: map[string]bool{}, hashed: new(int)}
 	v.check(active)
 	return v, nil
 }
@@ -159,18 +159,18 @@ func validate(data []byte, o Options) (*validation, error) {
 // check validates a manifest.
 func (v *validation) check(manifest *jumbfBox) {
 	v.box, v.manifest = manifest, &Manifest{ID: manifest.label}
-	v.visited[manifest.label] = true
+	v.seen[manifest.label] = true
 	claimBox, old := manifest.child(labelClaim), false
 	if claimBox == nil {
 		claimBox, old = manifest.child(labelClaimV1), true
 	}
 	if claimBox == nil || claimBox.kind != kindClaim {
-		v.add(codeClaimMissing, manifest.label, "the manifest has no claim")
+		v.addResult(codeClaimMissing, manifest.label, "the manifest has no claim")
 		return
 	}
 	c, err := readClaim(claimBox.content, old)
 	if err != nil {
-		v.add(codeClaimMalformed, claimBox.label, err.Error())
+		v.addResult(codeClaimMalformed, claimBox.label, err.Error())
 		return
 	}
 	v.manifest.Title, v.manifest.Generator = c.Title, c.generator()
@@ -207,26 +207,26 @@ func (v *validation) checkSignature(c claim, claimed []byte) {
 	where := labelSignature
 	b := v.box.child(labelSignature)
 	if b == nil || b.kind != kindSignature || resolve(v.store, v.box, c.Signature) != b {
-		v.add(codeSignatureMissing, where, "the manifest has no signature")
+		v.addResult(codeSignatureMissing, where, "the manifest has no signature")
 		return
 	}
 	s, err := readSignature(b.content)
 	if err != nil {
-		v.add(codeSignatureMismatch, where, err.Error())
+		v.addResult(codeSignatureMismatch, where, err.Error())
 		return
 	}
 	leaf := s.chain[0]
 	by := summary(leaf, s.alg.name)
 	v.manifest.Signer = &by
 	if err := s.verify(claimed); err != nil {
-		v.add(codeSignatureMismatch, where, "the claim is not the one that was signed")
+		v.addResult(codeSignatureMismatch, where, "the claim is not the one that was signed")
 		return
 	}
-	v.add(codeSignatureValidated, where, "the claim is the one that was signed")
+	v.addResult(codeSignatureValidated, where, "the claim is the one that was signed")
 	at := v.options.Now
 	switch stamp, err := s.stamp(v.options.Trust); {
 	case err != nil:
-		v.add(codeStamp, where, err.Error())
+		v.addResult(codeStamp, where, err.Error())
 	case stamp != nil:
 		v.manifest.SignedAt = &stamp.at
 		if stamp.trusted { // else anybody could have made it
@@ -234,18 +234,18 @@ func (v *validation) checkSignature(c claim, claimed []byte) {
 		}
 	}
 	if at.Before(leaf.NotBefore) || at.After(leaf.NotAfter) {
-		v.add(codeCredentialExpired, where, "the certificate of the signer was not valid when it was used, as far as can be proved")
+		v.addResult(codeCredentialExpired, where, "the certificate of the signer was not valid when it was used, as far as can be proved")
 		return
 	}
 	if err := checkLeaf(leaf, at); err != nil {
-		v.add(codeCredentialInvalid, where, err.Error())
+		v.addResult(codeCredentialInvalid, where, err.Error())
 		return
 	}
 	if v.trusted = v.trusts(s.chain, at); v.trusted {
-		v.add(codeTrusted, where, "a trusted root vouches for the signer")
+		v.addResult(codeTrusted, where, "a trusted root vouches for the signer")
 		return
 	}
-	v.add(codeUntrusted, where, "no trusted root vouches for the signer")
+	v.addResult(codeUntrusted, where, "no trusted root vouches for the signer")
 }
 
 func (v *validation) trusts(chain []*x509.Certificate, at time.Time) bool {
@@ -274,7 +274,7 @@ const maxLinks = 4096
 func (v *validation) checkAssertions(c claim) {
 	assertions := v.box.child(labelAssertions)
 	if assertions == nil || assertions.kind != kindAssertions || len(c.Created)+len(c.Gathered) > maxLinks {
-		v.add(codeClaimMalformed, v.box.label, "the manifest has no assertions, or too many")
+		v.addResult(codeClaimMalformed, v.box.label, "the manifest has no assertions, or too many")
 		return
 	}
 	named := map[*jumbfBox]bool{}
@@ -282,29 +282,29 @@ func (v *validation) checkAssertions(c claim) {
 		b := resolve(v.store, v.box, l.URL)
 		switch {
 		case b == nil || !slices.Contains(assertions.inner, b):
-			v.add(codeAssertionMissing, l.URL, "the manifest does not have the assertion")
+			v.addResult(codeAssertionMissing, l.URL, "the manifest does not have the assertion")
 			continue
 		case !v.linked(l, b, c.Alg):
-			v.add(codeAssertionMismatch, l.URL, "the assertion is not the one that was signed")
+			v.addResult(codeAssertionMismatch, l.URL, "the assertion is not the one that was signed")
 			continue
 		}
 		if !named[b] {
 			named[b] = true
-			v.add(codeAssertionMatch, l.URL, "the assertion is the one that was signed")
+			v.addResult(codeAssertionMatch, l.URL, "the assertion is the one that was signed")
 			v.readAssertion(b, c.Alg)
 		}
 	}
 	for _, b := range assertions.inner {
 		if !named[b] {
-			v.add(codeAssertionExtra, b.label, "the claim does not have the assertion")
+			v.addResult(codeAssertionExtra, b.label, "the claim does not have the assertion")
 		}
 	}
 	switch {
 	case v.box.kind == kindUpdate:
 	case len(v.bindings) == 0:
-		v.add(codeNoBinding, v.box.label, "the manifest has no hash of an MP4 file")
+		v.addResult(codeNoBinding, v.box.label, "the manifest has no hash of an MP4 file")
 	case len(v.bindings) > 1:
-		v.add(codeManyBindings, v.box.label, "the manifest has several hashes of the file")
+		v.addResult(codeManyBindings, v.box.label, "the manifest has several hashes of the file")
 	}
 }
 
@@ -360,7 +360,7 @@ func (v *validation) readAssertion(b *jumbfBox, alg string) {
 		}
 	}
 	if err != nil {
-		v.add(codeAssertionMalformed, b.label, err.Error())
+		v.addResult(codeAssertionMalformed, b.label, err.Error())
 	}
 }
 
@@ -379,12 +379,12 @@ func (v *validation) readActions(b *jumbfBox) error {
 	for i, a := range list.Actions {
 		start := a.Action == string(stepOpened) || a.Action == string(stepCreated)
 		if b.label == labelActions && start != (i == 0) {
-			v.add(codeActionMalformed, b.label, "one action, the first, must be c2pa.opened or c2pa.created")
+			v.addResult(codeActionMalformed, b.label, "one action, the first, must be c2pa.opened or c2pa.created")
 		}
 		v.manifest.Actions = append(v.manifest.Actions, Action{Action: a.Action, When: timeText(a.When), SourceType: a.SourceType})
 	}
 	if len(list.Actions) == 0 {
-		v.add(codeActionMalformed, b.label, "it has no action")
+		v.addResult(codeActionMalformed, b.label, "it has no action")
 	}
 	return nil
 }
@@ -422,13 +422,13 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 		inner := resolve(v.store, v.box, i.Active.URL)
 		switch {
 		case inner == nil || inner.kind != kindManifest && inner.kind != kindUpdate:
-			v.add(codeIngredientMissing, b.label, "the manifest of an ingredient is missing")
+			v.addResult(codeIngredientMissing, b.label, "the manifest of an ingredient is missing")
 		case !v.linked(*i.Active, inner, alg):
-			v.add(codeIngredientMismatch, b.label, "the manifest of an ingredient is not the one that was signed")
+			v.addResult(codeIngredientMismatch, b.label, "the manifest of an ingredient is not the one that was signed")
 		default:
-			v.add(codeIngredientMatch, b.label, "the manifest of an ingredient is the one that was signed")
-			if !v.visited[inner.label] && len(v.visited) < maxNested {
-				nested := &validation{store: v.store, options: v.options, visited: v.visited, hashed: v.hashed}
+			v.addResult(codeIngredientMatch, b.label, "the manifest of an ingredient is the one that was signed")
+			if !v.seen[inner.label] && len(v.seen) < maxNested {
+				nested := &validation{store: v.store, options: v.options, seen: v.seen, hashed: v.hashed}
 				nested.check(inner)
 				ingredient.Manifest = nested.manifest
 			}
@@ -478,10 +478,10 @@ func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error
 	h, problem := b.hasher()
 	switch {
 	case problem != "":
-		v.add(codeHashMalformed, labelHash, problem)
+		v.addResult(codeHashMalformed, labelHash, problem)
 		return v, Report{}, nil
 	case len(b.Merkle) > 0:
-		v.add(codeHashMismatch, labelHash, "this is a part of a track in segments; name the init segment and then segments")
+		v.addResult(codeHashMismatch, labelHash, "this is the init segment of a track; verify it together with its segments")
 		return v, Report{}, nil
 	}
 	if _, err := io.Copy(h, io.NewSectionReader(file, 0, size)); err != nil {
@@ -489,10 +489,10 @@ func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error
 	}
 	sum, err := h.Sum()
 	if err != nil || subtle.ConstantTimeCompare(sum, b.Hash) == 0 {
-		v.add(codeHashMismatch, labelHash, "the file was changed after it was signed")
+		v.addResult(codeHashMismatch, labelHash, "the file was changed after it was signed")
 		return v, Report{}, nil
 	}
-	v.add(codeHashMatch, labelHash, "the file is as it was signed")
+	v.addResult(codeHashMatch, labelHash, "the file is as it was signed")
 	return v, Report{}, nil
 }
 
@@ -527,17 +527,17 @@ func (b binding) hasher() (h *Hash, problem string) {
 	for _, x := range b.Exclusions {
 		name, ok := strings.CutPrefix(x.XPath, "/")
 		if !ok || len(name) != 4 || x.Length != nil || x.Subset != nil || x.Flags != nil || x.Ver != nil {
-			return nil, "it leaves out parts of boxes, which this validator does not know: " + x.XPath
+			return nil, "it excludes parts of boxes, which this validator does not support: " + x.XPath
 		}
 		e := exclusion{name: name}
 		for _, d := range x.Data {
 			if d.Offset < 0 || d.Offset+len(d.Value) > headBytes {
-				return nil, "it leaves out boxes by bytes that are too far inside"
+				return nil, "it excludes boxes by bytes at offsets that are too large"
 			}
 			e.data = append(e.data, excludedData{d.Offset, d.Value})
 		}
 		if name == "mdat" || name == "moov" || name == "moof" || name == "uuid" && !slices.EqualFunc(e.data, standard[0].data, sameData) {
-			return nil, "it leaves out media: " + x.XPath
+			return nil, "it excludes media: " + x.XPath
 		}
 		exclude = append(exclude, e)
 	}
@@ -553,7 +553,7 @@ func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
 			return nil
 		}
 		if b.size > maxStore {
-			return notJUMBF("it has %d bytes, which are too many", b.size)
+			return notJUMBF("it is too large: it has %d bytes", b.size)
 		}
 		body := make([]byte, b.size-b.head)
 		if _, err := file.ReadAt(body, b.at+b.head); err != nil && err != io.EOF {
@@ -566,7 +566,7 @@ func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
 		case store != nil:
 			return notJUMBF("there are several")
 		case len(data) < 8:
-			return notJUMBF("it breaks off")
+			return notJUMBF("it is truncated")
 		}
 		store = data[8:]
 		return nil

@@ -36,11 +36,11 @@ func VerifyInit(init []byte, o Options) *Fragments {
 	}
 	h, problem := v.bindings[0].hasher()
 	if problem != "" {
-		v.add(codeHashMalformed, labelHash, problem)
+		v.addResult(codeHashMalformed, labelHash, problem)
 		return f
 	}
 	if len(v.bindings[0].Merkle) == 0 {
-		v.add(codeHashMismatch, labelHash, "the manifest is that of a whole file; name the file alone")
+		v.addResult(codeHashMismatch, labelHash, "the manifest is that of a whole file; verify the file alone")
 		return f
 	}
 	local, err := trackID(init)
@@ -49,7 +49,7 @@ func VerifyInit(init []byte, o Options) *Fragments {
 	}
 	sum, sumErr := h.Sum()
 	if err != nil || sumErr != nil {
-		v.add(codeHashMismatch, "init", "the init segment can't be read")
+		v.addResult(codeHashMismatch, "init", "the init segment can't be read")
 		return f
 	}
 	for _, t := range v.bindings[0].Merkle {
@@ -58,7 +58,7 @@ func VerifyInit(init []byte, o Options) *Fragments {
 		}
 	}
 	if len(f.tracks) == 0 {
-		v.add(codeHashMismatch, "init", "the init segment was changed after it was signed")
+		v.addResult(codeHashMismatch, "init", "the init segment was changed after it was signed")
 	}
 	return f
 }
@@ -69,7 +69,7 @@ func (f *Fragments) Segment(name string, segment io.ReaderAt, size int64) (posit
 		return 0, false, nil // the report says why
 	}
 	fail := func(format string, args ...any) (int, bool, error) {
-		f.validation.add(codeHashMismatch, name, fmt.Sprintf(format, args...))
+		f.validation.addResult(codeHashMismatch, name, fmt.Sprintf(format, args...))
 		return 0, false, nil
 	}
 	at, problem, err := findFragment(segment, size)
@@ -108,7 +108,7 @@ func (f *Fragments) Segment(name string, segment io.ReaderAt, size int64) (posit
 // Fail adds a problem that the caller found, such as a segment at the wrong place of a playlist.
 func (f *Fragments) Fail(where, explanation string) {
 	if f.validation != nil {
-		f.validation.add(codeHashMismatch, where, explanation)
+		f.validation.addResult(codeHashMismatch, where, explanation)
 	}
 }
 
@@ -191,7 +191,7 @@ func findFragment(segment io.ReaderAt, size int64) (at fragment, problem string,
 			}
 			purpose, data, ok := readUUIDBox(body)
 			if !ok || purpose != purposeMerkle {
-				return notBMFF("a box of the segment is not one of a segment")
+				return notBMFF("the C2PA box of the segment is not one for segments")
 			}
 			boxes++
 			return decode(data, &at)

@@ -34,7 +34,7 @@ func (c *maker) cutAudio(ctx context.Context, k int, source *media.Track) (*medi
 			if len(packets.Samples) == 0 {
 				continue
 			}
-			if err := a.add(ctx, track, packets, gap); err != nil {
+			if err := a.addPackets(ctx, track, packets, gap); err != nil {
 				return nil, err
 			}
 			if gap = false; !segment.Wall.IsZero() {
@@ -42,7 +42,7 @@ func (c *maker) cutAudio(ctx context.Context, k int, source *media.Track) (*medi
 			}
 		}
 	}
-	if err := a.finish(ctx); err != nil {
+	if err := a.endRun(ctx); err != nil {
 		return nil, err
 	}
 	if len(a.cut.Segments) == 0 {
@@ -95,10 +95,10 @@ type audioMaker struct {
 	gap    bool          // the source has a gap before the open run
 }
 
-// add adds packets, which continue the ones before unless there is a gap.
-func (a *audioMaker) add(ctx context.Context, track cmaf.Track, f cmaf.Fragment, gap bool) error {
+// addPackets adds packets, which continue the ones before unless there is a gap.
+func (a *audioMaker) addPackets(ctx context.Context, track cmaf.Track, f cmaf.Fragment, gap bool) error {
 	if a.writer != nil && (gap || !sameCoding(a.writer.Track(), track)) {
-		if err := a.finish(ctx); err != nil {
+		if err := a.endRun(ctx); err != nil {
 			return err
 		}
 	}
@@ -134,8 +134,8 @@ func (a *audioMaker) boundaries(track cmaf.Track, start int64) media.Cut {
 // audioSegment is the duration of segments of a clip without video, in seconds.
 const audioSegment = 6
 
-// finish stores the open run of packets.
-func (a *audioMaker) finish(ctx context.Context) error {
+// endRun stores the open run of packets.
+func (a *audioMaker) endRun(ctx context.Context) error {
 	if a.writer == nil {
 		return nil
 	}

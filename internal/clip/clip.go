@@ -31,8 +31,8 @@ type Source struct {
 	Video *media.Track // nil = there is none
 	Audio []*media.Track
 
-	// Stream describes the video, for one that can't be copied; nil = it is found out.
-	Stream *ffmpeg.Stream
+	// Track describes the video, for one that can't be copied; nil = it is found out.
+	Track *ffmpeg.Track
 	// Whole is why the video can't be copied; "" = that depends on its coding.
 	Whole string
 }
@@ -77,7 +77,7 @@ func Cut(ctx context.Context, e vod.Engine, source Source, o Options) (Result, e
 	for k, audio := range source.Audio {
 		track, err := c.cutAudio(ctx, k, audio)
 		if weir.IsNotFound(err) && (len(tracks) > 0 || k+1 < len(source.Audio)) {
-			continue // nobody spoke in that language then
+			continue // this audio track has a gap there
 		}
 		if err != nil {
 			return Result{}, err
@@ -85,7 +85,7 @@ func Cut(ctx context.Context, e vod.Engine, source Source, o Options) (Result, e
 		tracks = append(tracks, track)
 	}
 	if len(tracks) == 0 {
-		return Result{}, weir.Errorf(weir.NotFound, "there is neither video nor audio to cut")
+		return Result{}, weir.Errorf(weir.NotFound, "the source has neither video nor audio")
 	}
 	recording, err := media.Present(ctx, e.Store, o.Prefix, tracks)
 	return Result{Recording: recording, Encoded: c.encoded, Copied: c.copied, Whole: c.whole}, err

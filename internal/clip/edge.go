@@ -25,8 +25,8 @@ type edgeCoder struct {
 	edge  ffmpeg.Edge
 	whole string // why its frames can't be beside frames that are copied; "" = they can
 
-	stream ffmpeg.Stream // of the source, if whole is not ""
-	made   *cmaf.Track   // what was encoded; nil = nothing so far
+	input ffmpeg.Track // of the source, if whole is not ""
+	made  *cmaf.Track  // what was encoded; nil = nothing so far
 }
 
 // newEdgeCoder returns what encodes frames of a run.
@@ -42,8 +42,8 @@ func (c *maker) newEdgeCoder(ctx context.Context, r *run) (*edgeCoder, error) {
 	}
 	switch {
 	case coder.whole == "":
-	case c.source.Stream != nil:
-		coder.stream = *c.source.Stream
+	case c.source.Track != nil:
+		coder.input = *c.source.Track
 	default:
 		probe, err := c.ProbeSegment(ctx, c.source.Video, r.samples[0].segment, c.o.Dir)
 		if err != nil {
@@ -52,7 +52,7 @@ func (c *maker) newEdgeCoder(ctx context.Context, r *run) (*edgeCoder, error) {
 		if len(probe.Video) == 0 {
 			return nil, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", ffmpeg.InvalidSource)
 		}
-		coder.stream = probe.Video[0]
+		coder.input = probe.Video[0]
 	}
 	return coder, nil
 }
@@ -78,7 +78,7 @@ func (e *edgeCoder) match(r *run, before cmaf.TrackIndex) string {
 	}
 	switch {
 	case form.Chroma != 1:
-		return "its colours are not subsampled as usual"
+		return "its chroma subsampling is not 4:2:0"
 	case config.Codec == codec.H265 && form.Profile == 1 && form.Bits == 8:
 		e.edge.Codec, e.edge.Profile = ffmpeg.HEVC, "main"
 	case config.Codec == codec.H265 && form.Profile == 2 && form.Bits == 10:
@@ -103,10 +103,10 @@ func (e *edgeCoder) args(times []int64, next int64) []string {
 		return edge.Args()
 	}
 	encode := ffmpeg.Encode{
-		Lead: e.edge.Lead, Video: e.stream.VideoFormat(), Timescale: e.edge.Timescale, Tick: e.edge.Tick, Rate: e.edge.Rate,
+		Lead: e.edge.Lead, Video: e.input.VideoFormat(), Timescale: e.edge.Timescale, Tick: e.edge.Tick, Rate: e.edge.Rate,
 		Start: times[0], End: next, Threads: e.edge.Threads,
 	}
-	width, height := e.stream.Shown()
+	width, height := e.input.Shown()
 	// Without B-frames: then the frames are decoded in the order in which they are shown.
 	r := ffmpeg.Rendition{Codec: ffmpeg.H264, Profile: "h264constrainedhigh", Width: width &^ 1, Height: height &^ 1, Quality: wholeQuality}
 	for i := 0; i < len(times); i += e.edge.Keys {
@@ -153,7 +153,7 @@ func (c *maker) storeEdge(ctx context.Context, r *run, coder *edgeCoder, made cm
 		return err
 	}
 	if coder.made != nil && !sameCoding(*coder.made, track) {
-		return errors.New("the encoder made other parameter sets for the end than for the start")
+		return errors.New("the encoder used different parameter sets for the end than for the start")
 	}
 	coder.made = &track
 	if renumber != nil {
@@ -185,7 +185,7 @@ func (e *edgeCoder) track(source, made cmaf.Track) (cmaf.Track, *codec.Renumberi
 	}
 	track, ok := source.WithRecord(config.Record)
 	if !ok || made.Timescale != source.Timescale || made.Width != source.Width || made.Height != source.Height {
-		return cmaf.Track{}, nil, fmt.Errorf("the encoder made %dx%d of %dx%d", made.Width, made.Height, source.Width, source.Height)
+		return cmaf.Track{}, nil, fmt.Errorf("the encoder made frames of %dx%d, the source has %dx%d", made.Width, made.Height, source.Width, source.Height)
 	}
 	return track, renumber, nil
 }
@@ -203,7 +203,7 @@ func (e *edgeCoder) merged(source cmaf.Track) (cmaf.Track, error) {
 		source, ok = source.WithRecord(record)
 	}
 	if !ok {
-		return source, errors.New("the parameter sets of the encoder can't be beside those of the source")
+		return source, errors.New("the parameter sets of the encoder can't be combined with those of the source")
 	}
 	return source, nil
 }

@@ -46,8 +46,8 @@ func CutFile(ctx context.Context, o FileOptions) (result Result, err error) {
 			}
 		}
 	}
-	part := vod.Part{Start: o.Start - slack, End: o.End}
-	src, err := e.Import(ctx, vod.ImportOptions{File: o.Source, Prefix: "work", Part: &part, Progress: step("reading")})
+	excerpt := vod.Excerpt{Start: o.Start - slack, End: o.End}
+	src, err := e.Import(ctx, vod.ImportOptions{File: o.Source, Prefix: "work", Excerpt: &excerpt, Progress: step("reading")})
 	if err != nil {
 		return result, err
 	}
@@ -88,7 +88,7 @@ func sourceOf(ctx context.Context, e vod.Engine, src vod.Source) (Source, error)
 	video, audio, err := e.Tracks(ctx, src)
 	source := Source{Video: video, Audio: audio}
 	if src.Video != nil {
-		source.Stream, source.Whole = &src.Video.Stream, src.Video.NoCopy
+		source.Track, source.Whole = &src.Video.Track, src.Video.NoCopy
 	}
 	return source, err
 }

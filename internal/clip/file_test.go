@@ -17,8 +17,8 @@ import (
 	"weir/internal/weir"
 )
 
-// partFilms are files of 40 seconds: how they are made, and whether a part can be read alone.
-var partFilms = map[string]struct {
+// excerptFilms are files of 40 seconds: how they are made, and whether a part can be read alone.
+var excerptFilms = map[string]struct {
 	args   []string
 	whole  bool // it can't
 	either bool // of some windows
@@ -41,11 +41,11 @@ var partFilms = map[string]struct {
 	"no cues.mkv":    {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "2", "-c:a", "aac"}},
 }
 
-func partFilm(t *testing.T, name string) string {
+func excerptFilm(t *testing.T, name string) string {
 	t.Helper()
-	args := partFilms[name].args
+	args := excerptFilms[name].args
 	if name == "hidden.mp4" {
-		partFilm(t, "b-frames.mp4")
+		excerptFilm(t, "b-frames.mp4")
 	} else {
 		args = append([]string{"-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=40", "-f", "lavfi", "-i", "sine=d=40:r=48000", "-preset", "ultrafast"}, args...)
 	}
@@ -68,76 +68,76 @@ func partFilm(t *testing.T, name string) string {
 	return file
 }
 
-// A clip of a part of a file has the same frames at the same times as one of the whole file.
-func TestImportPart(t *testing.T) {
+// A clip of an excerpt of a file has the same frames at the same times as one of the whole file.
+func TestImportExcerpt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	for name, film := range partFilms {
+	for name, film := range excerptFilms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEngine(t)
-			file := partFilm(t, name)
+			file := excerptFilm(t, name)
 			whole, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: "whole"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			end := time.Duration(whole.Duration * float64(time.Second))
 			type window struct {
-				vod.Part
-				from, to bool // it is a part of the file there
+				vod.Excerpt
+				from, to bool // it is an excerpt of the file there
 			}
 			windows := []window{
-				{vod.Part{Start: 0, End: 3 * time.Second}, false, true},
-				{vod.Part{Start: 16_730 * time.Millisecond, End: 22_210 * time.Millisecond}, true, true},
-				{vod.Part{Start: 30_333 * time.Millisecond, End: 0}, true, false},
+				{vod.Excerpt{Start: 0, End: 3 * time.Second}, false, true},
+				{vod.Excerpt{Start: 16_730 * time.Millisecond, End: 22_210 * time.Millisecond}, true, true},
+				{vod.Excerpt{Start: 30_333 * time.Millisecond, End: 0}, true, false},
 			}
 			if film.all {
 				windows = append(windows,
-					window{vod.Part{Start: 22 * time.Second, End: 22_050 * time.Millisecond}, true, true},
-					window{vod.Part{Start: 19_990 * time.Millisecond, End: 37 * time.Second}, true, false},
-					window{vod.Part{Start: end - 10*time.Millisecond, End: end}, true, false},
+					window{vod.Excerpt{Start: 22 * time.Second, End: 22_050 * time.Millisecond}, true, true},
+					window{vod.Excerpt{Start: 19_990 * time.Millisecond, End: 37 * time.Second}, true, false},
+					window{vod.Excerpt{Start: end - 10*time.Millisecond, End: end}, true, false},
 				)
 			}
 			for i, window := range windows {
-				needed := vod.Part{Start: window.Start - slack, End: window.End}
-				part, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: fmt.Sprintf("part%d", i), Part: &needed})
+				needed := vod.Excerpt{Start: window.Start - slack, End: window.End}
+				excerpt, err := e.Import(t.Context(), vod.ImportOptions{File: file, Prefix: fmt.Sprintf("excerpt%d", i), Excerpt: &needed})
 				if err != nil {
-					t.Fatalf("%v: %v", window.Part, err)
+					t.Fatalf("%v: %v", window.Excerpt, err)
 				}
-				if from, to := window.from && !film.whole, window.to && !film.whole; !film.either && (from != (part.From > 0) || to != (part.To > 0)) {
-					t.Errorf("%v: read from %v to %v", window.Part, part.From, part.To)
+				if from, to := window.from && !film.whole, window.to && !film.whole; !film.either && (from != (excerpt.From > 0) || to != (excerpt.To > 0)) {
+					t.Errorf("%v: read from %v to %v", window.Excerpt, excerpt.From, excerpt.To)
 				}
-				if part.To == 0 && part.Duration != whole.Duration {
-					t.Errorf("%v: the file ends at %v s, want %v s", window.Part, part.Duration, whole.Duration)
+				if excerpt.To == 0 && excerpt.Duration != whole.Duration {
+					t.Errorf("%v: the file ends at %v s, want %v s", window.Excerpt, excerpt.Duration, whole.Duration)
 				}
 				if window.End == 0 {
 					window.End = end + slack
 				}
-				want, got := cutPart(t, e, whole, window.Part), cutPart(t, e, part, window.Part)
+				want, got := cutExcerpt(t, e, whole, window.Excerpt), cutExcerpt(t, e, excerpt, window.Excerpt)
 				want.compare(t, got, name)
 			}
 		})
 	}
 }
 
-// partClip is a clip of an imported file.
-type partClip struct {
-	vod.Part
+// excerptClip is a clip of an imported file.
+type excerptClip struct {
+	vod.Excerpt
 	result       Result
 	err          error
 	video, audio *media.Track
 }
 
-func cutPart(t *testing.T, e vod.Engine, src vod.Source, part vod.Part) (c partClip) {
+func cutExcerpt(t *testing.T, e vod.Engine, src vod.Source, excerpt vod.Excerpt) (c excerptClip) {
 	t.Helper()
 	source, err := sourceOf(t.Context(), e, src)
 	if err != nil {
 		t.Fatal(err)
 	}
-	prefix := fmt.Sprintf("clip of %s from %v to %v", src.Prefix, part.Start, part.End)
-	c.Part = part
-	c.result, c.err = Cut(t.Context(), e, source, Options{Prefix: prefix, Start: part.Start, End: part.End, Dir: t.TempDir()})
+	prefix := fmt.Sprintf("clip of %s from %v to %v", src.Prefix, excerpt.Start, excerpt.End)
+	c.Excerpt = excerpt
+	c.result, c.err = Cut(t.Context(), e, source, Options{Prefix: prefix, Start: excerpt.Start, End: excerpt.End, Dir: t.TempDir()})
 	if c.err != nil {
 		return c
 	}
@@ -150,25 +150,25 @@ func cutPart(t *testing.T, e vod.Engine, src vod.Source, part vod.Part) (c partC
 	return c
 }
 
-func (c partClip) compare(t *testing.T, got partClip, film string) {
+func (c excerptClip) compare(t *testing.T, got excerptClip, film string) {
 	t.Helper()
 	if c.err != nil || got.err != nil {
 		if diff := cmp.Diff(fmt.Sprint(c.err), fmt.Sprint(got.err)); diff != "" {
-			t.Errorf("%v: %s", c.Part, diff)
+			t.Errorf("%v: %s", c.Excerpt, diff)
 		}
 		return
 	}
 	if c.result.Encoded != got.result.Encoded || c.result.Copied != got.result.Copied || c.result.Whole != got.result.Whole {
-		t.Errorf("%v: %d frames encoded, %d copied (%s), want %d and %d (%s)", c.Part,
+		t.Errorf("%v: %d frames encoded, %d copied (%s), want %d and %d (%s)", c.Excerpt,
 			got.result.Encoded, got.result.Copied, got.result.Whole, c.result.Encoded, c.result.Copied, c.result.Whole)
 	}
 	times, places := timesOf(c.video.Index())
 	gotTimes, gotPlaces := timesOf(got.video.Index())
 	if diff := cmp.Diff(times, gotTimes); diff != "" {
-		t.Fatalf("%v: times (-whole +part):\n%s", c.Part, diff)
+		t.Fatalf("%v: times (-whole +excerpt):\n%s", c.Excerpt, diff)
 	}
 	if end, gotEnd := c.video.Index().End(), got.video.Index().End(); end != gotEnd {
-		t.Errorf("%v: the last frame ends at %d, want %d", c.Part, gotEnd, end)
+		t.Errorf("%v: the last frame ends at %d, want %d", c.Excerpt, gotEnd, end)
 	}
 	other := 0
 	for _, at := range times {
@@ -177,10 +177,10 @@ func (c partClip) compare(t *testing.T, got partClip, film string) {
 		}
 	}
 	if other > got.result.Encoded {
-		t.Errorf("%v: %d frames differ, of which %d were encoded", c.Part, other, got.result.Encoded)
+		t.Errorf("%v: %d frames differ, of which %d were encoded", c.Excerpt, other, got.result.Encoded)
 	}
 	if (c.audio == nil) != (got.audio == nil) {
-		t.Fatalf("%v: audio is missing", c.Part)
+		t.Fatalf("%v: audio is missing", c.Excerpt)
 	}
 	if c.audio == nil {
 		return
@@ -196,7 +196,7 @@ func (c partClip) compare(t *testing.T, got partClip, film string) {
 		slack = 22 * time.Millisecond
 	}
 	if (from-gotFrom).Abs() > time.Millisecond || (to-gotTo).Abs() > slack {
-		t.Errorf("%v: audio is heard from %v to %v, want %v to %v", c.Part, gotFrom, gotTo, from, to)
+		t.Errorf("%v: audio is heard from %v to %v, want %v to %v", c.Excerpt, gotFrom, gotTo, from, to)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestClipFileOutside(t *testing.T) {
 		t.Skip("slow")
 	}
 	e := newEngine(t)
-	file := partFilm(t, "b-frames.mp4")
+	file := excerptFilm(t, "b-frames.mp4")
 	for _, tt := range []struct {
 		start, end time.Duration
 		want       string

@@ -32,33 +32,33 @@ func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
 	if e.capabilities != nil {
 		return *e.capabilities, nil
 	}
-	var answers [3]string
-	for i, question := range []string{"-version", "-encoders", "-filters"} {
+	var outputs [3]string
+	for i, option := range []string{"-version", "-encoders", "-filters"} {
 		var err error
-		if answers[i], err = e.ask(ctx, question); err != nil {
+		if outputs[i], err = e.print(ctx, option); err != nil {
 			return Capabilities{}, err
 		}
 	}
-	words := strings.Fields(answers[0]) // ffmpeg version 5.1.6-0+deb12u1 Copyright …
+	words := strings.Fields(outputs[0]) // ffmpeg version 5.1.6-0+deb12u1 Copyright …
 	if len(words) < 3 || words[0] != "ffmpeg" || words[1] != "version" {
 		return Capabilities{}, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
 	}
-	c := Capabilities{version: words[2], encoders: listed(answers[1]), filters: listed(answers[2])}
+	c := Capabilities{version: words[2], encoders: listed(outputs[1]), filters: listed(outputs[2])}
 	e.capabilities = &c
 	return c, nil
 }
 
-func (e *Engine) ask(ctx context.Context, question string) (string, error) {
+func (e *Engine) print(ctx context.Context, option string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, capabilityLimit)
 	defer cancel()
-	var answer bytes.Buffer
+	var output bytes.Buffer
 	err := e.execute(ctx, process{
 		program: e.ffmpeg,
-		args:    []string{"-hide_banner", "-v", "error", question},
+		args:    []string{"-hide_banner", "-v", "error", option},
 		grant:   grant{Memory: memoryFor(0, 1), CPU: capabilityLimit},
-		stdout:  &answer,
+		stdout:  &output,
 	})
-	return answer.String(), err
+	return output.String(), err
 }
 
 // listed returns the names in a list of ffmpeg: each line after the legend has flags, a name and a

@@ -91,15 +91,15 @@ func symptoms() []symptom {
 	return []symptom{
 		{`^weir sandbox: `, noSandbox, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
 		{`no space left on device|disk quota exceeded`, noSpace, weir.Full, sentenceStorage, "the disk is full"},
-		{`file too large`, noSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
-		{`number of streams exceeds max_streams`, BadInput, weir.Invalid, sentenceProbe, "the file has more than a thousand tracks"},
+		{`file too large`, noSpace, weir.Internal, sentenceInternal, "a file exceeds the size limit"},
+		{`number of streams exceeds max_streams`, BadInput, weir.Invalid, sentenceProbe, "the file has more than 1000 tracks"},
 		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, said},
 		{`alloc|get_buffer\(\) failed|out of memory|failed to map segment|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
 		{`error while opening encoder`, unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},
-		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
-		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
-		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},
-		{`not on whitelist`, BadInput, weir.Invalid, InvalidSource, "playlists, lists of files and pictures are no sources; send the video file itself"},
+		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, unknown, weir.Internal, sentenceInternal, "the output of ffmpeg could not be written"},
+		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, missing, weir.Unavailable, sentenceInternal, "the installed ffmpeg lacks an encoder, filter or muxer that is needed; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
+		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is truncated: its index (moov) is missing; send the whole file"},
+		{`not on whitelist`, BadInput, weir.Invalid, InvalidSource, "playlists, lists of files and images can't be sources; send the video file itself"},
 		{`decoder .*not found|could not find codec parameters|unsupported codec|unknown codec|codec .* is not supported|not yet implemented|is not implemented`, BadInput, weir.Invalid, InvalidSource, said + "; " + supported},
 		{`could not find corresponding|invalid nal unit size|error while decoding|decode_slice_header error|error splitting|partial file|truncat|end of file|error reading|corrupt|missing picture|decoding error|non-existing pps`, BadInput, weir.Invalid, sentenceProbe, said},
 		{`does not contain any stream|matches no streams`, BadInput, weir.Invalid, InvalidSource, notMedia + "; " + supported},
@@ -113,7 +113,7 @@ var address = regexp.MustCompile(` @ 0x[0-9a-f]+`)
 // diagnose returns the error of a process that failed, or complained. The message does not show the
 // paths in names.
 func diagnose(program string, exit error, said *tail, names []string) error {
-	f := &failure{program: program, status: "ended well", stderr: said.String()}
+	f := &failure{program: program, status: "exit status 0", stderr: said.String()}
 	if exit != nil {
 		f.status = exit.Error()
 	}
@@ -137,7 +137,7 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			switch signal := ws.Signal(); signal {
 			case syscall.SIGXFSZ:
-				return fail(noSpace, weir.Internal, "%s: a file grew over its limit", sentenceInternal)
+				return fail(noSpace, weir.Internal, "%s: a file exceeds the size limit", sentenceInternal)
 			case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS:
 				return fail(crashed, weir.Internal, "%s: %s crashed (%v)", sentenceInternal, program, signal)
 			default:
@@ -192,7 +192,7 @@ func (t *tail) read(r io.Reader) {
 	for {
 		line, long, err := lines.ReadLine()
 		if len(line) > 0 {
-			t.hear(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
+			t.classify(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
 		}
 		for long && err == nil { // skip the rest of the line
 			_, long, err = lines.ReadLine()
@@ -203,8 +203,8 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// hear handles a line according to its level.
-func (t *tail) hear(line string) {
+// classify handles a line according to its level.
+func (t *tail) classify(line string) {
 	if t.levels {
 		for _, level := range []string{"[info] ", "[warning] "} {
 			if strings.Contains(line, level) {
@@ -217,10 +217,10 @@ func (t *tail) hear(line string) {
 		}
 		t.damage.error(line)
 	}
-	t.add(line)
+	t.keep(line)
 }
 
-func (t *tail) add(line string) {
+func (t *tail) keep(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

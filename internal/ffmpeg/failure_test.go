@@ -16,7 +16,7 @@ func TestDiagnose(t *testing.T) {
 		kind    weir.Kind
 		message string // how it starts
 	}{
-		{"[mov,mp4 @ 0x55c31be311c0] moov atom not found\nfile:/w/d/in: Invalid data found when processing input", BadInput, weir.Invalid, sentenceProbe + ": the file is cut off"},
+		{"[mov,mp4 @ 0x55c31be311c0] moov atom not found\nfile:/w/d/in: Invalid data found when processing input", BadInput, weir.Invalid, sentenceProbe + ": the file is truncated"},
 		{"[h264 @ 0x1] error while decoding MB 12 3\nConversion failed!", BadInput, weir.Invalid, sentenceProbe + ": [h264] error while decoding MB 12 3"},
 		{"[mov @ 0x1] stream 0, offset 0x30: partial file\nfile:/w/d/in: Invalid data found", BadInput, weir.Invalid, sentenceProbe + ": [mov] stream 0"},
 		{"Could not find codec parameters for stream 0 (Video: none): unknown codec", BadInput, weir.Invalid, InvalidSource + ": Could not find codec parameters for stream 0 (Video: none): unknown codec; weir reads MP4, MOV"},
@@ -30,9 +30,9 @@ func TestDiagnose(t *testing.T) {
 		{"terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"panic: libc_musl.go:249:mustMalloc\nTODO OOM", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"runtime/cgo: pthread_create failed: Resource temporarily unavailable\nSIGABRT: abort", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
-		{"[matroska @ 0x1] Number of streams exceeds max_streams parameter (1000), see the documentation if you wish to increase it\nfile:/w/d/in: Cannot allocate memory", BadInput, weir.Invalid, sentenceProbe + ": the file has more than a thousand tracks"},
-		{"Unknown encoder 'libx265'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
-		{"No such filter: 'zscale'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
+		{"[matroska @ 0x1] Number of streams exceeds max_streams parameter (1000), see the documentation if you wish to increase it\nfile:/w/d/in: Cannot allocate memory", BadInput, weir.Invalid, sentenceProbe + ": the file has more than 1000 tracks"},
+		{"Unknown encoder 'libx265'", missing, weir.Unavailable, sentenceInternal + ": the installed ffmpeg lacks"},
+		{"No such filter: 'zscale'", missing, weir.Unavailable, sentenceInternal + ": the installed ffmpeg lacks"},
 		{"weir sandbox: seccomp: function not implemented", noSandbox, weir.Internal, sentenceInternal + ": the sandbox"},
 		{"file:/w/d/oom.mov: Invalid data found when processing input", BadInput, weir.Invalid, sentenceProbe + ": this is not a video or audio file that can be read, or it is damaged; weir reads MP4, MOV"},
 		{"something new", unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},

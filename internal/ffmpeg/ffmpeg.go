@@ -37,8 +37,8 @@ const (
 	Off     Mode = "off"     // nothing: for debugging, and where another sandbox is around
 )
 
-// must reports whether ffmpeg must not start without limits and seccomp.
-func (m Mode) must() bool { return m == Require || m == Strict }
+// required reports whether ffmpeg must not start without limits and seccomp.
+func (m Mode) required() bool { return m == Require || m == Strict }
 
 // Options configure an engine. The zero value uses the programs in PATH, all cores of this machine
 // and the whole sandbox.
@@ -99,7 +99,7 @@ func New(o Options) (*Engine, error) {
 		}
 		// A test binary without a sandbox command would run all its tests instead.
 		if strings.HasSuffix(e.self, ".test") {
-			return nil, weir.Errorf(weir.Internal, "a test must name the program that sandboxes ffmpeg, or turn the sandbox off")
+			return nil, weir.Errorf(weir.Internal, "tests must set the program of the sandbox, or turn the sandbox off")
 		}
 	}
 	if e.log == nil {

@@ -149,7 +149,7 @@ func TestNewWithoutPrograms(t *testing.T) {
 	wantKind(t, err, weir.Invalid, `"some"`, "require, best or off")
 
 	_, err = New(Options{FFmpeg: "/bin/true", FFprobe: "/bin/true"})
-	wantKind(t, err, weir.Internal, "a test must name")
+	wantKind(t, err, weir.Internal, "tests must set")
 }
 
 func TestCapabilities(t *testing.T) {

@@ -30,17 +30,17 @@ func playLedger(t *testing.T, random *rand.Rand) {
 	total := 1 + random.IntN(6)
 	l := newLedger(total)
 	var waiting, granted []*asking // waiting in the order they came
-	type answer struct {
+	type result struct {
 		a       *asking
 		release func()
 		err     error
 	}
-	answers := make(chan answer, 1000)
-	settle := func() { // collect the answers of this step, and check the rules
+	results := make(chan result, 1000)
+	settle := func() { // collect the results of this step, and check the rules
 		synctest.Wait()
 		var now []*asking
-		for len(answers) > 0 {
-			got := <-answers
+		for len(results) > 0 {
+			got := <-results
 			switch {
 			case got.err == nil:
 				got.a.release = got.release
@@ -77,7 +77,7 @@ func playLedger(t *testing.T, random *rand.Rand) {
 			waiting = append(waiting, a)
 			go func() {
 				release, err := l.acquire(ctx, a.priority)
-				answers <- answer{a, release, err}
+				results <- result{a, release, err}
 			}()
 		case step < 8 && len(granted) > 0:
 			i := random.IntN(len(granted))

@@ -27,9 +27,9 @@ func memoryFor(pixels int64, threads int) int64 {
 	return memoryBase + pixels*memoryPerPixel + n*(memoryPerThread+pixels*memoryThreadPixel)
 }
 
-// memoryLeast is how many bytes a pixel of the source and of the renditions takes at least, with the
+// minMemoryPerPixel is how many bytes a pixel of the source and of the renditions takes at least, with the
 // most frugal encoder and one thread.
-const memoryLeast = 64
+const minMemoryPerPixel = 64
 
 // memoryLimit returns the memory limit of a run in bytes: as much as it may need, at most what this
 // machine can give.
@@ -44,10 +44,10 @@ func (e *Engine) memoryLimit(pixels int64, threads int) int64 {
 // Fits returns an error for frames that need more memory than this machine can give. Pixels is as in
 // Command.
 func (e *Engine) Fits(pixels int64) error {
-	if e.memory == 0 || pixels <= e.memory/memoryLeast {
+	if e.memory == 0 || pixels <= e.memory/minMemoryPerPixel {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: frames of this size need more memory than the %d MB that this machine can give; make them smaller",
+	return weir.Errorf(weir.Invalid, "%s: frames of this size need more memory than the %d MB that this machine can provide; send smaller ones",
 		InvalidSource, e.memory/1e6)
 }
 
@@ -57,7 +57,7 @@ func (e *Engine) outOfMemory(err error, c Command) error {
 	if ReasonOf(err) != OutOfMemory || e.memory == 0 || memoryFor(c.pixels(), c.Threads) <= e.memory {
 		return err
 	}
-	return weir.Wrap(weir.Invalid, err, "%s: it needs more memory than the %d MB that this machine can give", InvalidSource, e.memory/1e6)
+	return weir.Wrap(weir.Invalid, err, "%s: decoding it needs more memory than the %d MB that this machine can provide", InvalidSource, e.memory/1e6)
 }
 
 // machineMemory returns the memory of this machine in bytes, or what a control group leaves of it to

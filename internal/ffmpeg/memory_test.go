@@ -67,22 +67,22 @@ func TestMemoryOfSmallMachine(t *testing.T) {
 		t.Error(err)
 	}
 	err := e.Run(t.Context(), Command{Args: []string{"-f", "lavfi", "-i", "color=s=64x64", "-f", "null", "-"}, Pixels: 7680 * 4320})
-	wantKind(t, err, weir.Invalid, InvalidSource, "frames of this size need more memory than the 536 MB that this machine can give")
+	wantKind(t, err, weir.Invalid, InvalidSource, "frames of this size need more memory than the 536 MB that this machine can provide")
 
 	// The filter keeps a thousand frames of 50 MB.
 	loop := []string{"-f", "lavfi", "-i", "color=s=7680x4320", "-vf", "hflip,loop=loop=1:size=1000", "-f", "null", "-"}
 	err = e.Run(t.Context(), Command{Args: loop})
-	wantKind(t, err, weir.Invalid, InvalidSource, "it needs more memory than the 536 MB")
+	wantKind(t, err, weir.Invalid, InvalidSource, "decoding it needs more memory than the 536 MB")
 	if ReasonOf(err) != OutOfMemory {
 		t.Errorf("reason = %q", ReasonOf(err))
 	}
 
-	var complaint error
-	c := Command{Complaint: func(err error) { complaint = err }}
+	var logged error
+	c := Command{Logged: func(err error) { logged = err }}
 	said := &tail{}
 	said.read(strings.NewReader("Cannot allocate memory\n"))
-	c.Complaint(e.outOfMemory(diagnose("ffmpeg", nil, said, nil), c))
-	wantKind(t, complaint, weir.Invalid, "it needs more memory")
+	c.Logged(e.outOfMemory(diagnose("ffmpeg", nil, said, nil), c))
+	wantKind(t, logged, weir.Invalid, "decoding it needs more memory")
 	if err := e.outOfMemory(io.EOF, c); err != io.EOF {
 		t.Errorf("another error became %v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// listPackets returns the packets of streams of a file.
-func listPackets(t *testing.T, file string, streams ...int) (list []Packet) {
+// listPackets returns the packets of tracks of a file.
+func listPackets(t *testing.T, file string, tracks ...int) (list []Packet) {
 	t.Helper()
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -23,7 +23,7 @@ func listPackets(t *testing.T, file string, streams ...int) (list []Packet) {
 		r.CloseWithError(err)
 		done <- err
 	}()
-	remux := Remux{Input: file, Packets: streams}
+	remux := Remux{Input: file, Packets: tracks}
 	err := engine(t, Require).Run(t.Context(), Command{Args: remux.Args(), Read: []string{file}, Outputs: []io.Writer{w}})
 	w.CloseWithError(err)
 	if err := errors.Join(err, <-done); err != nil {
@@ -39,7 +39,7 @@ func TestPackets(t *testing.T) {
 	var starts []time.Duration
 	last := Packet{}
 	for _, p := range list {
-		if p.Stream == 1 { // the second of those that are listed
+		if p.Track == 1 { // the second of those that are listed
 			starts = append(starts, p.Start)
 		} else {
 			last = p
@@ -87,7 +87,7 @@ func FuzzReadPackets(f *testing.F) {
 	f.Add("#tb 0: 1/1\n#tb 1: 2147483647/1\n1, 9223372036854775807, 0, -9223372036854775808, 5, 6\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		_ = ReadPackets(strings.NewReader(text), func(p Packet) error {
-			if p.Stream < 0 || p.Start.Abs() > maxTime || p.Duration < 0 || p.Duration > maxTime {
+			if p.Track < 0 || p.Start.Abs() > maxTime || p.Duration < 0 || p.Duration > maxTime {
 				t.Errorf("packet %+v", p)
 			}
 			return nil

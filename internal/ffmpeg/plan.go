@@ -63,8 +63,8 @@ type Encode struct {
 	// Input is the source file. When it is "", the source is read from pipe:0: an init segment and
 	// fragments that start with a sync sample at or before Start, with absolute times plus Lead and
 	// no negative composition offsets, because one of them makes ffmpeg's demuxer shift all times.
-	Input  string
-	Stream int // index of the video stream in Input
+	Input string
+	Track int // index of the video track in Input
 
 	Video     VideoFormat
 	Timescale int64 // ticks a second of Start, End, Keys and the outputs

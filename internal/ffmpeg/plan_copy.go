@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Remux plans one run of ffmpeg that demuxes a file without decoding: stream i goes to pipe:3+i
+// Remux plans one run of ffmpeg that demuxes a file without decoding: track i goes to pipe:3+i
 // with its times plus Lead, counted from the start of the presentation whatever the container says.
 type Remux struct {
-	Lead    time.Duration // see Encode
-	Input   string
-	Streams []Copy
+	Lead   time.Duration // see Encode
+	Input  string
+	Tracks []Copy
 
-	// Packets are the indexes of streams whose packets are listed at the pipe after those of Streams; see
+	// Packets are the indexes of tracks whose packets are listed at the pipe after those of Tracks; see
 	// [ReadPackets]. The list has their times without Lead.
 	Packets []int
 
@@ -31,10 +31,10 @@ type Remux struct {
 	From, To time.Duration
 }
 
-// Copy is a stream of a [Remux].
+// Copy is a track of a [Remux].
 type Copy struct {
-	Stream int    // index in the input
-	Codec  string // as ffprobe names it
+	Track int    // index in the input
+	Codec string // as ffprobe names it
 	// Matroska writes Matroska instead of fragmented MP4: it can hold any audio codec, and how many
 	// samples to skip at the start and end.
 	Matroska bool
@@ -61,8 +61,8 @@ func (r Remux) Args() []string {
 		args = append(args, "-to", seconds(r.To))
 	}
 	args = append(args, source(r.Input, "")...)
-	for i, c := range r.Streams {
-		args = append(args, "-map", fmt.Sprintf("0:%d", c.Stream), "-c", "copy")
+	for i, c := range r.Tracks {
+		args = append(args, "-map", fmt.Sprintf("0:%d", c.Track), "-c", "copy")
 		if c.Matroska {
 			args = append(args, matroska(3+i, r.Lead)...)
 			continue
@@ -81,18 +81,18 @@ func (r Remux) Args() []string {
 		}
 		args = append(args, options...)
 	}
-	for _, stream := range r.Packets {
-		args = append(args, "-map", fmt.Sprintf("0:%d", stream))
+	for _, track := range r.Packets {
+		args = append(args, "-map", fmt.Sprintf("0:%d", track))
 	}
 	if len(r.Packets) > 0 {
-		args = append(args, "-c", "copy", "-f", "framecrc", fmt.Sprintf("pipe:%d", 3+len(r.Streams)))
+		args = append(args, "-c", "copy", "-f", "framecrc", fmt.Sprintf("pipe:%d", 3+len(r.Tracks)))
 	}
 	return args
 }
 
 // Packet is an entry of a list of packets.
 type Packet struct {
-	Stream   int           // position in Remux.Packets
+	Track    int           // position in Remux.Packets
 	Start    time.Duration // decode time
 	Duration time.Duration // 0 = not known
 	Size     int64         // bytes
@@ -102,7 +102,7 @@ type Packet struct {
 // file is. Times that are beyond any file are 100 years.
 func ReadPackets(r io.Reader, see func(Packet) error) error {
 	lines := bufio.NewScanner(r)
-	var ticks []Ratio // seconds a tick, of each stream
+	var ticks []Ratio // seconds a tick, of each track
 	for lines.Scan() {
 		line := lines.Text()
 		if comment, found := strings.CutPrefix(line, "#"); found {
@@ -112,22 +112,22 @@ func ReadPackets(r io.Reader, see func(Packet) error) error {
 			}
 			continue
 		}
-		// stream, decode time, presentation time, duration, size, checksum, …
+		// track, decode time, presentation time, duration, size, checksum, …
 		var fields [5]int64
 		rest := line
 		for i := range fields {
 			field, after, found := strings.Cut(rest, ",")
 			n, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
 			if err != nil || !found {
-				return fmt.Errorf("list of packets: %q can't be read", line)
+				return fmt.Errorf("list of packets: %q can't be parsed", line)
 			}
 			fields[i], rest = n, after
 		}
 		n := fields[0]
 		if n < 0 || n >= int64(len(ticks)) || !ticks[n].Given() {
-			return fmt.Errorf("list of packets: stream %d has no time base", n)
+			return fmt.Errorf("list of packets: track %d has no time base", n)
 		}
-		p := Packet{Stream: int(n), Start: ticks[n].time(fields[1]), Duration: max(ticks[n].time(fields[3]), 0), Size: max(fields[4], 0)}
+		p := Packet{Track: int(n), Start: ticks[n].time(fields[1]), Duration: max(ticks[n].time(fields[3]), 0), Size: max(fields[4], 0)}
 		if err := see(p); err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ type Audio struct {
 	// Lead.
 	Input  string
 	Format string // of pipe:0: "mp4" or "matroska"
-	Stream int    // index in the input
+	Track  int    // index in the input
 
 	Channels   int // of the source; more than two are mixed down to two
 	SampleRate int // of the source
@@ -187,7 +187,7 @@ func (a Audio) Args() []string {
 	if a.Input == "" {
 		filters = "asetpts=PTS-" + seconds(a.Lead) + "/TB," + filters
 	}
-	args = append(args, "-map", fmt.Sprintf("0:%d", a.Stream), "-af", filters,
+	args = append(args, "-map", fmt.Sprintf("0:%d", a.Track), "-af", filters,
 		"-c:a", "aac", "-profile:a", "aac_low", "-b:a", strconv.Itoa(bitrate))
 	if bitrate >= 64_000*channels {
 		// It takes a quarter of the time, and is closer to the source at high bitrates.

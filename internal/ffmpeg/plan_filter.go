@@ -59,9 +59,9 @@ func (v VideoFormat) colours() (primaries, transfer, matrix string) {
 
 // graph returns a filter graph: the common filters, then a branch for each output. The labels of
 // the outputs are [v0], [v1] …
-func graph(stream int, common, branches []string) string {
+func graph(track int, common, branches []string) string {
 	var graph strings.Builder
-	fmt.Fprintf(&graph, "[0:%d]%s", stream, strings.Join(append(common, fmt.Sprintf("split=%d", len(branches))), ","))
+	fmt.Fprintf(&graph, "[0:%d]%s", track, strings.Join(append(common, fmt.Sprintf("split=%d", len(branches))), ","))
 	for i := range branches {
 		fmt.Fprintf(&graph, "[s%d]", i)
 	}
@@ -102,7 +102,7 @@ func (e Encode) graph() string {
 	for _, r := range e.Renditions {
 		branches = append(branches, strings.Join(e.branch(r, width, height), ","))
 	}
-	return graph(e.Stream, common, branches)
+	return graph(e.Track, common, branches)
 }
 
 func (e Encode) largest() Rendition {

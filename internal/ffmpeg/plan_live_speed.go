@@ -17,7 +17,7 @@ const (
 	referenceTime = 500 * time.Millisecond
 	measureRuns   = 3           // the fastest counts
 	measureLimit  = time.Minute // for one run, on a busy machine
-	// Speeds outside of these bounds are not believed.
+	// Speeds outside of these bounds are measured wrongly, and not used.
 	minSpeed, maxSpeed = 0.1, 8.0
 )
 
@@ -59,9 +59,9 @@ func (e *Engine) Measure(ctx context.Context) {
 			return // the next call tries again
 		}
 		if err != nil {
-			e.log.WarnContext(ctx, "the speed of this machine could not be measured or kept", "err", err)
+			e.log.WarnContext(ctx, "speed of this machine could not be measured or saved; live renditions are planned for a standard core", "err", err)
 		} else {
-			e.log.InfoContext(ctx, "the speed of this machine was measured", "speed", speed)
+			e.log.InfoContext(ctx, "speed of this machine measured", "speed", speed)
 		}
 	}
 	e.measured = true

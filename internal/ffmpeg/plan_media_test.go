@@ -186,13 +186,13 @@ func TestRemuxKeepsTime(t *testing.T) {
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			path := made(t, tt.file, tt.args...)
-			out := plain(t, Remux{Lead: testLead, Input: path, Streams: []Copy{{Stream: 0, Codec: tt.codec}, {Stream: 1, Codec: "aac"}}}.Args(), nil, 2)
+			out := plain(t, Remux{Lead: testLead, Input: path, Tracks: []Copy{{Track: 0, Codec: tt.codec}, {Track: 1, Codec: "aac"}}}.Args(), nil, 2)
 			for i, wantFirst := range []float64{tt.first, tt.audio} {
 				track := written(t, out[i])
 				scale := timescale(t, track)
 				times := shown(packets(t, track), 10*scale)
 				if diff := float64(times[0])/float64(scale) - wantFirst; diff > 0.03 || diff < -0.03 {
-					t.Errorf("stream %d starts at %d/%d s, want %g s", i, times[0], scale, wantFirst)
+					t.Errorf("track %d starts at %d/%d s, want %g s", i, times[0], scale, wantFirst)
 				}
 				if i == 0 {
 					if step := times[2] - times[1]; step*25-scale > scale/20 || step*25-scale < -scale/20 {
@@ -207,11 +207,11 @@ func TestRemuxKeepsTime(t *testing.T) {
 // TestAudioStaysInStep encodes audio that starts late and has a gap, and expects it at the
 // same times.
 func TestAudioStaysInStep(t *testing.T) {
-	// Audio from 0.5 s to 1 s and from 2 s to 3 s, in one stream of packets.
+	// Audio from 0.5 s to 1 s and from 2 s to 3 s, in one track.
 	film := made(t, "film.mkv", "-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=3", "-f", "lavfi", "-i", "sine=f=1000:r=48000:d=3",
 		"-af", "aselect='between(t,0.5,1)+gte(t,2)'", "-ac", "6", "-c:v", "libx264", "-c:a", "ac3", "-fps_mode", "passthrough")
-	fromFile := plain(t, Audio{Lead: testLead, Input: film, Stream: 1, Channels: 6, SampleRate: 48_000}.Args(), nil, 1)[0]
-	spool := plain(t, Remux{Lead: testLead, Input: film, Streams: []Copy{{Stream: 1, Codec: "ac3", Matroska: true}}}.Args(), nil, 1)[0]
+	fromFile := plain(t, Audio{Lead: testLead, Input: film, Track: 1, Channels: 6, SampleRate: 48_000}.Args(), nil, 1)[0]
+	spool := plain(t, Remux{Lead: testLead, Input: film, Tracks: []Copy{{Track: 1, Codec: "ac3", Matroska: true}}}.Args(), nil, 1)[0]
 	fromPipe := plain(t, Audio{Lead: testLead, Format: "matroska", Channels: 6, SampleRate: 48_000}.Args(), spool, 1)[0]
 	for name, track := range map[string][]byte{"file": fromFile, "pipe": fromPipe} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func sourceTrack(t *testing.T, codec string, args ...string) []byte {
 		name = "in.webm"
 	}
 	film := made(t, name, args...)
-	return plain(t, Remux{Lead: testLead, Input: film, Streams: []Copy{{Stream: 0, Codec: codec}}}.Args(), nil, 1)[0]
+	return plain(t, Remux{Lead: testLead, Input: film, Tracks: []Copy{{Track: 0, Codec: codec}}}.Args(), nil, 1)[0]
 }
 
 func timescale(t *testing.T, path string) int64 {
@@ -126,7 +126,7 @@ func TestPlans(t *testing.T) {
 			}
 		}),
 		"encode-file": other(func(e *Encode) {
-			e.Input, e.Stream, e.Start, e.End = "/spool/film.wmv", 1, 0, 0
+			e.Input, e.Track, e.Start, e.End = "/spool/film.wmv", 1, 0, 0
 			e.Renditions[0].Keys, e.Renditions[0].KeyEvery = nil, 10*time.Second
 		}),
 		"encode-rate": other(func(e *Encode) { e.Renditions[0].Rate = Ratio{30000, 1001} }),
@@ -167,10 +167,10 @@ func TestPlans(t *testing.T) {
 			Video:    VideoFormat{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"},
 			MaxWidth: 1280, MaxHeight: 720,
 		},
-		"remux":        Remux{Lead: testLead, Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
-		"remux-part":   Remux{Lead: testLead, Input: "/spool/film.mkv", Streams: []Copy{{Stream: 0, Codec: "h264"}}, From: 90500 * time.Millisecond, To: 2 * time.Minute},
-		"remux-prores": Remux{Lead: testLead, Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
-		"audio":        Audio{Lead: testLead, Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},
+		"remux":        Remux{Lead: testLead, Input: "/spool/film.mov", Strict: true, Tracks: []Copy{{Track: 0, Codec: "hevc"}, {Track: 2, Codec: "aac"}, {Track: 3, Codec: "ac3", Matroska: true}}},
+		"remux-part":   Remux{Lead: testLead, Input: "/spool/film.mkv", Tracks: []Copy{{Track: 0, Codec: "h264"}}, From: 90500 * time.Millisecond, To: 2 * time.Minute},
+		"remux-prores": Remux{Lead: testLead, Input: "/spool/film.mov", Tracks: []Copy{{Track: 0, Codec: "prores"}}},
+		"audio":        Audio{Lead: testLead, Input: "/spool/film.mkv", Track: 1, Channels: 6, SampleRate: 48_000},
 		"audio-part":   Audio{Lead: testLead, Format: "matroska", Channels: 2, SampleRate: 44_100, First: 90500 * time.Millisecond},
 		"audio-mono":   Audio{Lead: testLead, Format: "matroska", Channels: 1, SampleRate: 22_050, Bitrate: 48_000},
 		"thumbnails":   Thumbnails{Lead: testLead, Video: sd, Timescale: 12288, Width: 640, Height: 360},

@@ -23,14 +23,14 @@ type Probe struct {
 	Size     int64         `json:"size"`     // bytes
 	BitRate  int64         `json:"bitRate"`  // bits a second, of all together; 0 = not known
 
-	Video  []Stream `json:"video,omitempty"`    // the default one first
-	Audio  []Stream `json:"audio,omitempty"`    // the default one first
-	Stills []Stream `json:"pictures,omitempty"` // covers and thumbnails, which look like video
-	Other  []Stream `json:"other,omitempty"`    // subtitles, data, attachments, and what can't be decoded
+	Video  []Track `json:"video,omitempty"`    // the default one first
+	Audio  []Track `json:"audio,omitempty"`    // the default one first
+	Stills []Track `json:"pictures,omitempty"` // covers and thumbnails, which look like video
+	Other  []Track `json:"other,omitempty"`    // subtitles, data, attachments, and what can't be decoded
 }
 
-// Stream is one stream of a file.
-type Stream struct {
+// Track is one track of a file.
+type Track struct {
 	Index    int    `json:"index"`              // number in the file
 	Kind     string `json:"kind"`               // video, audio, subtitle, data, attachment
 	Codec    string `json:"codec"`              // ffprobe's name: h264, hevc, aac …; "" = unknown
@@ -79,12 +79,12 @@ type Stream struct {
 }
 
 // Interlaced reports whether a frame consists of two fields.
-func (s Stream) Interlaced() bool {
+func (s Track) Interlaced() bool {
 	return slices.Contains([]string{"tt", "bb", "tb", "bt"}, s.FieldOrder)
 }
 
 // Shown returns the size for display: upright and with square pixels.
-func (s Stream) Shown() (width, height int) {
+func (s Track) Shown() (width, height int) {
 	width, height = s.Width, s.Height
 	if s.Sample.Num > s.Sample.Den && s.Sample.Den > 0 {
 		width = int((int64(width)*s.Sample.Num + s.Sample.Den/2) / s.Sample.Den)
@@ -98,7 +98,7 @@ func (s Stream) Shown() (width, height int) {
 }
 
 // VideoFormat returns what the planner needs.
-func (s Stream) VideoFormat() VideoFormat {
+func (s Track) VideoFormat() VideoFormat {
 	return VideoFormat{
 		Width: s.Width, Height: s.Height, Rotation: s.Rotation, Mirrored: s.Mirrored, Interlaced: s.Interlaced(),
 		PixelFormat: s.PixelFormat, Range: s.Range, Primaries: s.Primaries, Transfer: s.Transfer, Matrix: s.Matrix,
@@ -144,7 +144,7 @@ func defaultProbing() probing {
 }
 
 // errTooMuch ends a probe that writes more than its bound.
-var errTooMuch = errors.New("the answer of ffprobe is too long")
+var errTooMuch = errors.New("the output of ffprobe is too long")
 
 // Probe describes a file. For an unusable file it returns an error of kind weir.Invalid.
 func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
@@ -157,13 +157,13 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	case err != nil:
 		return Probe{}, fmt.Errorf("probe: %w", err)
 	case !info.Mode().IsRegular():
-		return Probe{}, fmt.Errorf("probe %s: not a file", path)
+		return Probe{}, fmt.Errorf("probe %s: not a regular file", path)
 	case info.Size() == 0:
 		return Probe{}, weir.Errorf(weir.Invalid, "%s: the file is empty", sentenceProbe)
 	}
 	limited, cancel := context.WithTimeout(ctx, e.probing.time)
 	defer cancel()
-	answer := &bounded{limit: e.probing.output}
+	output := &bounded{limit: e.probing.output}
 	args := []string{"-hide_banner", "-v", "error", "-probesize", "50000000", "-analyzeduration", "30000000"}
 	args = append(args, InputOptions()...)
 	memory := e.memoryLimit(defaultPixels, 1)
@@ -171,9 +171,9 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 		program: e.ffprobe,
 		args:    append(args, "-of", "json=compact=1", "-show_format", "-show_streams", "-i", "file:"+path),
 		grant:   grant{Read: []string{path}, Memory: memory, CPU: e.probing.cpu},
-		stdout:  answer,
+		stdout:  output,
 	})
-	// A file that is beyond a bound stays so, whoever looks into it: these errors are final.
+	// A file that is beyond a bound stays so, however often it is probed: these errors are final.
 	refuse := func(format string, args ...any) (Probe, error) {
 		return Probe{}, weir.Wrap(weir.Invalid, err, "%s: "+format, append([]any{sentenceProbe}, args...)...)
 	}
@@ -181,17 +181,17 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	case ctx.Err() != nil:
 		return Probe{}, context.Cause(ctx)
 	case limited.Err() != nil:
-		return refuse("looking into the file takes longer than %v", e.probing.time)
+		return refuse("analyzing the file takes longer than %v", e.probing.time)
 	case errors.Is(err, errTooMuch):
-		return refuse("the tracks and tags of the file take more than %d MB to describe", e.probing.output>>20)
+		return refuse("the descriptions of the tracks and tags of the file have more than %d MB", e.probing.output>>20)
 	case ReasonOf(err) == stalled:
-		return refuse("looking into the file takes more than %v of CPU time", e.probing.cpu)
+		return refuse("analyzing the file takes more than %v of CPU time", e.probing.cpu)
 	case ReasonOf(err) == OutOfMemory:
-		return refuse("looking into the file takes more than %d MB of memory", memory/1e6)
+		return refuse("analyzing the file takes more than %d MB of memory", memory/1e6)
 	case err != nil:
 		return Probe{}, err
 	}
-	p, err := parseProbe(answer.Bytes())
+	p, err := parseProbe(output.Bytes())
 	if err != nil {
 		return Probe{}, err
 	}
@@ -209,14 +209,14 @@ func (p Probe) check() error {
 	}
 	for _, s := range p.Other {
 		if s.Kind == kindVideo || s.Kind == kindAudio {
-			return weir.Errorf(weir.Invalid, "%s: the %s in the file (codec %s) can't be decoded or has no data; %s",
+			return weir.Errorf(weir.Invalid, "%s: the %s track of the file (codec %s) can't be decoded or has no data; %s",
 				InvalidSource, s.Kind, cmp.Or(s.Codec, "unknown"), supported)
 		}
 	}
 	if len(p.Stills) > 0 {
-		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", InvalidSource)
+		return weir.Errorf(weir.Invalid, "%s: the file has only an image, no video and no audio", InvalidSource)
 	}
-	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", InvalidSource)
+	return weir.Errorf(weir.Invalid, "%s: the file has no video and no audio", InvalidSource)
 }
 
 type bounded struct {

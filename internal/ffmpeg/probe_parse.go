@@ -12,7 +12,7 @@ import (
 	"weir/internal/weir"
 )
 
-// The kinds of streams that weir uses.
+// The kinds of tracks that weir uses.
 const (
 	kindVideo = "video"
 	kindAudio = "audio"
@@ -87,8 +87,8 @@ func (t text) label() string {
 }
 
 type rawProbe struct {
-	Streams []rawStream `json:"streams"`
-	Format  struct {
+	Tracks []rawTrack `json:"streams"`
+	Format struct {
 		Name     text            `json:"format_name"`
 		Start    text            `json:"start_time"`
 		Duration text            `json:"duration"`
@@ -97,7 +97,7 @@ type rawProbe struct {
 	} `json:"format"`
 }
 
-type rawStream struct {
+type rawTrack struct {
 	Index         text            `json:"index"`
 	Codec         text            `json:"codec_name"`
 	Kind          text            `json:"codec_type"`
@@ -144,7 +144,7 @@ type rawStream struct {
 func parseProbe(data []byte) (Probe, error) {
 	var raw rawProbe
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return Probe{}, weir.Wrap(weir.Internal, err, "%s: the answer of ffprobe can't be read", sentenceInternal)
+		return Probe{}, weir.Wrap(weir.Internal, err, "%s: the output of ffprobe can't be parsed", sentenceInternal)
 	}
 	p := Probe{
 		Demuxer:  raw.Format.Name.label(),
@@ -153,8 +153,8 @@ func parseProbe(data []byte) (Probe, error) {
 		BitRate:  raw.Format.BitRate.rate(),
 	}
 	p.Format = formatName(p.Demuxer, string(tag(raw.Format.Tags, "major_brand")))
-	for _, r := range raw.Streams {
-		s := r.stream()
+	for _, r := range raw.Tracks {
+		s := r.track()
 		switch {
 		case s.Kind == kindVideo && s.Still:
 			p.Stills = append(p.Stills, s)
@@ -167,7 +167,7 @@ func parseProbe(data []byte) (Probe, error) {
 		}
 	}
 	rank := map[bool]int{true: -1}
-	defaultFirst := func(a, b Stream) int { return rank[a.Default] - rank[b.Default] }
+	defaultFirst := func(a, b Track) int { return rank[a.Default] - rank[b.Default] }
 	slices.SortStableFunc(p.Video, defaultFirst)
 	slices.SortStableFunc(p.Audio, defaultFirst)
 	return p, nil
@@ -187,8 +187,8 @@ func formatName(demuxer, brand string) string {
 	return names[0]
 }
 
-func (r rawStream) stream() Stream {
-	s := Stream{
+func (r rawTrack) track() Track {
+	s := Track{
 		Index: r.Index.small(), Kind: r.Kind.label(), Codec: known(r.Codec), Profile: known(r.Profile), Level: r.Level.small(),
 		Tag: r.Tag.label(), Language: language(tag(r.Tags, "language")), Title: tag(r.Tags, "title").label(),
 		Default: r.Disposition["default"] == "1", Forced: r.Disposition["forced"] == "1",
@@ -214,7 +214,7 @@ func (r rawStream) stream() Stream {
 // maxSide is larger than the frames of any codec.
 const maxSide = 1 << 16
 
-func (r rawStream) video(s *Stream) {
+func (r rawTrack) video(s *Track) {
 	s.Width, s.Height = r.Width.small(), r.Height.small()
 	if s.Width > maxSide || s.Height > maxSide {
 		s.Width, s.Height = 0, 0

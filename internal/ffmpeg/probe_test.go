@@ -159,13 +159,13 @@ func TestProbe(t *testing.T) {
 func TestVideoSpec(t *testing.T) {
 	p := Probe{
 		Format: "mp4", Duration: 2500 * time.Millisecond, BitRate: 9999,
-		Video: []Stream{{
+		Video: []Track{{
 			Kind: kindVideo, Codec: "h264", Width: 1920, Height: 1080, Rotation: 90, Sample: Ratio{1, 1}, PixelFormat: "yuv420p", BitDepth: 8,
 			Rate: Ratio{30000, 1001}, BitRate: 1000, Start: 40 * time.Millisecond, Duration: 2 * time.Second,
 		}},
-		Audio:  []Stream{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
-		Stills: []Stream{{Kind: kindVideo, Codec: "mjpeg"}},
-		Other:  []Stream{{Kind: "data"}},
+		Audio:  []Track{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
+		Stills: []Track{{Kind: kindVideo, Codec: "mjpeg"}},
+		Other:  []Track{{Kind: "data"}},
 	}
 	want := weir.VideoSpec{Format: "mp4", Duration: 2.5, Bitrate: 1100, Tracks: []weir.Track{
 		{Type: "video", Codec: "h264", StartTime: 0.04, Duration: 2, Bitrate: 1000, Width: 1080, Height: 1920, PixelFormat: "yuv420p", FPS: 30000.0 / 1001},
@@ -202,7 +202,7 @@ func TestProbeExplainsUnusableFiles(t *testing.T) {
 	}{
 		{"empty", nil, []string{sentenceProbe, "empty"}},
 		{"text", []byte("hello, this is a letter and not a film"), []string{sentenceProbe, "not a video or audio file"}},
-		{"no index", content[:len(content)/2], []string{sentenceProbe, "cut off", "moov"}},
+		{"no index", content[:len(content)/2], []string{sentenceProbe, "truncated", "moov"}},
 		{"subtitles", words, []string{InvalidSource, "no video and no audio"}},
 		{"playlist", []byte("#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:" + good + "\n#EXT-X-ENDLIST\n"), []string{InvalidSource, "playlists"}},
 		{"list of files", []byte("ffconcat version 1.0\nfile '" + good + "'\n"), []string{InvalidSource, "lists of files"}},
@@ -226,7 +226,7 @@ func TestProbeOfMissingFile(t *testing.T) {
 	if _, err := e.Probe(t.Context(), filepath.Join(t.TempDir(), "no")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error = %v", err)
 	}
-	if _, err := e.Probe(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := e.Probe(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("error = %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -251,10 +251,10 @@ func TestProbeIsBounded(t *testing.T) {
 		bounds       probing
 		want         string
 	}{
-		{"CPU time", `while (1) {}`, probing{time.Hour, time.Second, 1 << 20}, "looking into the file takes more than 1s of CPU time"},
-		{"time", `sleep 1000`, probing{50 * time.Millisecond, time.Hour, 1 << 20}, "looking into the file takes longer than 50ms"},
-		{"memory", `$x = "x" x (1 << 20); push @a, $x . $_ while ++$_ < 2000; print "{}"`, probing{time.Hour, time.Hour, 1 << 20}, "looking into the file takes more than 300 MB of memory"},
-		{"description", `print "x" x 1000 while 1`, probing{time.Hour, time.Hour, 1 << 20}, "the tracks and tags of the file take more than 1 MB to describe"},
+		{"CPU time", `while (1) {}`, probing{time.Hour, time.Second, 1 << 20}, "analyzing the file takes more than 1s of CPU time"},
+		{"time", `sleep 1000`, probing{50 * time.Millisecond, time.Hour, 1 << 20}, "analyzing the file takes longer than 50ms"},
+		{"memory", `$x = "x" x (1 << 20); push @a, $x . $_ while ++$_ < 2000; print "{}"`, probing{time.Hour, time.Hour, 1 << 20}, "analyzing the file takes more than 300 MB of memory"},
+		{"description", `print "x" x 1000 while 1`, probing{time.Hour, time.Hour, 1 << 20}, "the descriptions of the tracks and tags of the file have more than 1 MB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "ffprobe")
@@ -272,18 +272,18 @@ func TestProbeIsBounded(t *testing.T) {
 	}
 }
 
-func TestUnreadableStreams(t *testing.T) {
+func TestUnreadableTracks(t *testing.T) {
 	p, err := parseProbe([]byte(`{"streams":[{"index":0,"codec_type":"video","codec_name":"h264","width":0,"height":0},{"index":1,"codec_type":"audio","codec_name":"none"}],"format":{"format_name":"mpegts"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, InvalidSource, "the video in the file (codec h264) can't be decoded")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "the video track of the file (codec h264) can't be decoded")
 
 	p, err = parseProbe([]byte(`{"streams":[{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, InvalidSource, "only a picture")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "only an image")
 }
 
 func TestOrientation(t *testing.T) {
@@ -382,7 +382,7 @@ func FuzzParseProbe(f *testing.F) {
 		for _, s := range p.Video {
 			w, h := s.Shown()
 			if s.Width <= 0 || s.Height <= 0 || w <= 0 || h <= 0 || w > 100*maxSide || h > 100*maxSide || s.Rotation%90 != 0 || s.Rotation < 0 || s.Rotation > 270 {
-				t.Fatalf("stream = %+v, shown as %dx%d", s, w, h)
+				t.Fatalf("track = %+v, shown as %dx%d", s, w, h)
 			}
 		}
 	})

@@ -27,10 +27,10 @@ type process struct {
 	stdout   io.Writer   // nil = discard
 	outputs  []io.Writer // file descriptors 3, 4, …
 	progress func(Progress)
-	complain func(error)     // see Command.Complaint
+	logged   func(error)     // see Command.Logged
 	levels   bool            // lines on stderr contain their level
 	damage   *Damage         // see Command.Damage
-	relax    <-chan struct{} // see Command.Relax
+	demote   <-chan struct{} // see Command.Demote
 	stall    time.Duration   // 0 = no watchdog
 	used     *time.Duration  // gets the CPU time; may be nil
 }
@@ -66,7 +66,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 
-	s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
+	s := &pipes{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
 	defer s.close(p)
 	said := tail{levels: p.levels}
 	if err := s.connect(cmd, p, &said); err != nil {
@@ -90,7 +90,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	s.start(ctx, p)
 	s.guards.Go(func() {
 		select {
-		case <-p.relax:
+		case <-p.demote:
 			_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, niceBatch) // all its threads; optional
 		case <-s.finished:
 		}
@@ -102,7 +102,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	}
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	exit := cmd.Wait()
-	s.finish(p)
+	s.wait(p)
 	if p.used != nil {
 		*p.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
@@ -122,8 +122,8 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	if p.damage != nil {
 		*p.damage = said.damage
 	}
-	if p.complain != nil && len(said.lines()) > 0 {
-		p.complain(diagnose(name, nil, &said, p.grant.Read))
+	if p.logged != nil && len(said.lines()) > 0 {
+		p.logged(diagnose(name, nil, &said, p.grant.Read))
 	}
 	return nil
 }
@@ -141,17 +141,17 @@ func usedUp(state *os.ProcessState, limit time.Duration) bool {
 	return state.UserTime()+state.SystemTime() >= limit-max(limit/20, 300*time.Millisecond)
 }
 
-// stream is the pipes between weir and a process, and the goroutines at this end.
-type stream struct {
+// pipes are the pipes between weir and a process, and the goroutines at this end.
+type pipes struct {
 	abort context.CancelCauseFunc // ends the run
 
-	theirs []*os.File // ends that the child inherits
-	ours   []*os.File
-	begin  []func() // the goroutines, started once the child runs
-	work   sync.WaitGroup
-	guards sync.WaitGroup
+	childEnds []*os.File // ends that the child inherits
+	ourEnds   []*os.File
+	copiers   []func() // the goroutines, started once the child runs
+	work      sync.WaitGroup
+	guards    sync.WaitGroup
 
-	feed     *os.File      // our end of stdin; nil = none
+	stdin    *os.File      // our end of stdin; nil = none
 	moved    atomic.Int64  // counts reads, writes and progress
 	outside  atomic.Int32  // goroutines that wait for the caller, not for the process
 	finished chan struct{} // closed when the process has ended
@@ -159,14 +159,14 @@ type stream struct {
 }
 
 // connect makes the pipes and gives the child its ends.
-func (s *stream) connect(cmd *exec.Cmd, p process, said *tail) error {
+func (s *pipes) connect(cmd *exec.Cmd, p process, said *tail) error {
 	from := func(take func(*os.File)) (*os.File, error) { // a pipe that the child writes
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
-		s.ours, s.theirs = append(s.ours, r), append(s.theirs, w)
-		s.begin = append(s.begin, func() { take(r) })
+		s.ourEnds, s.childEnds = append(s.ourEnds, r), append(s.childEnds, w)
+		s.copiers = append(s.copiers, func() { take(r) })
 		return w, nil
 	}
 	stderr, err := from(func(r *os.File) { said.read(r) })
@@ -202,27 +202,27 @@ func (s *stream) connect(cmd *exec.Cmd, p process, said *tail) error {
 	if err != nil {
 		return err
 	}
-	s.theirs, s.ours, s.feed = append(s.theirs, r), append(s.ours, w), w
+	s.childEnds, s.ourEnds, s.stdin = append(s.childEnds, r), append(s.ourEnds, w), w
 	cmd.Stdin = r
-	s.begin = append(s.begin, func() { s.copyIn(p.stdin) })
+	s.copiers = append(s.copiers, func() { s.copyIn(p.stdin) })
 	return nil
 }
 
 // start starts the goroutines. The child has its ends of the pipes now.
-func (s *stream) start(ctx context.Context, p process) {
-	closeFiles(s.theirs)
-	s.theirs = nil
-	for _, f := range s.begin {
+func (s *pipes) start(ctx context.Context, p process) {
+	closeFiles(s.childEnds)
+	s.childEnds = nil
+	for _, f := range s.copiers {
 		s.work.Go(f)
 	}
 	s.guards.Go(func() { s.guard(ctx, p) })
 }
 
-// finish waits for the goroutines after the process has ended.
-func (s *stream) finish(p process) {
+// wait waits for the goroutines after the process has ended.
+func (s *pipes) wait(p process) {
 	close(s.finished)
-	if s.feed != nil {
-		_ = s.feed.Close()
+	if s.stdin != nil {
+		_ = s.stdin.Close()
 	}
 	closeReader(p.stdin)
 	s.work.Wait()
@@ -230,10 +230,10 @@ func (s *stream) finish(p process) {
 	s.guards.Wait()
 }
 
-func (s *stream) close(p process) {
+func (s *pipes) close(p process) {
 	closeReader(p.stdin)
-	closeFiles(s.theirs)
-	closeFiles(s.ours)
+	closeFiles(s.childEnds)
+	closeFiles(s.ourEnds)
 }
 
 func closeReader(r io.Reader) {
@@ -251,7 +251,7 @@ func closeFiles(files []*os.File) {
 const bufferSize = 128 << 10
 
 // copyOut copies what the process writes.
-func (s *stream) copyOut(w io.Writer, r *os.File) {
+func (s *pipes) copyOut(w io.Writer, r *os.File) {
 	buffer := make([]byte, bufferSize)
 	for {
 		n, err := r.Read(buffer)
@@ -274,8 +274,8 @@ func (s *stream) copyOut(w io.Writer, r *os.File) {
 
 // copyIn writes to the process. It is no error if the process closes its end early: it needs no
 // more, or its exit status tells why.
-func (s *stream) copyIn(r io.Reader) {
-	defer s.feed.Close()
+func (s *pipes) copyIn(r io.Reader) {
+	defer s.stdin.Close()
 	buffer := make([]byte, bufferSize)
 	for {
 		s.outside.Add(1)
@@ -283,7 +283,7 @@ func (s *stream) copyIn(r io.Reader) {
 		s.outside.Add(-1)
 		s.moved.Add(1)
 		if n > 0 {
-			if _, werr := s.feed.Write(buffer[:n]); werr != nil {
+			if _, werr := s.stdin.Write(buffer[:n]); werr != nil {
 				if !errors.Is(werr, syscall.EPIPE) && !errors.Is(werr, fs.ErrClosed) {
 					s.abort(werr)
 				}
@@ -306,7 +306,7 @@ func (s *stream) copyIn(r io.Reader) {
 
 // guard ends a process that neither reads, writes nor makes progress, unless it waits for the
 // caller. When the run is cancelled, guard closes the pipes, so that their readers return.
-func (s *stream) guard(ctx context.Context, p process) {
+func (s *pipes) guard(ctx context.Context, p process) {
 	var tick <-chan time.Time
 	if p.stall > 0 {
 		ticker := time.NewTicker(max(p.stall/8, time.Millisecond))

@@ -34,9 +34,9 @@ type Command struct {
 	// Brief says that it takes a moment, and that somebody waits for it. It does not wait for the cores of runs
 	// that take long: in the kernel they have a lower priority, or soon will have.
 	Brief bool
-	// Relax is closed when it need not be Interactive any more: the kernel treats it as Batch from
+	// Demote is closed when it need not be Interactive any more: the kernel treats it as Batch from
 	// then on. Nil = never.
-	Relax  <-chan struct{}
+	Demote <-chan struct{}
 	Pixels int64         // sum of width times height of the source and of each output, for the memory limit; 0 = 1080p and a ladder below it
 	CPU    time.Duration // maximum of CPU time; 0 = a hundred hours
 	Stall  time.Duration // how long it may make no progress; 0 = one minute
@@ -44,10 +44,10 @@ type Command struct {
 	// The callbacks may be nil. Progress is called about twice a second, one call at a time.
 	Progress func(Progress)
 
-	// Complaint gets the error that ffmpeg's messages stand for when it ended with status 0: it
+	// Logged gets the error that ffmpeg's messages stand for when it ended with status 0: it
 	// does so even if it had no memory for some frames, or for the end of a file. Callers that miss
 	// frames learn the reason here.
-	Complaint func(error)
+	Logged func(error)
 
 	// Damage gets what a successful run could not decode; may be nil.
 	Damage *Damage
@@ -76,8 +76,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 	if err := e.Fits(c.Pixels); err != nil {
 		return err
 	}
-	if complain := c.Complaint; complain != nil {
-		c.Complaint = func(err error) { complain(e.outOfMemory(err, c)) }
+	if logged := c.Logged; logged != nil {
+		c.Logged = func(err error) { logged(e.outOfMemory(err, c)) }
 	}
 	return e.outOfMemory(e.runCommand(ctx, c), c)
 }
@@ -124,10 +124,10 @@ func (e *Engine) runCommand(ctx context.Context, c Command) error {
 		stdin:    c.Stdin,
 		outputs:  c.Outputs,
 		progress: c.Progress,
-		complain: c.Complaint,
+		logged:   c.Logged,
 		levels:   level != "error",
 		damage:   c.Damage,
-		relax:    c.Relax,
+		demote:   c.Demote,
 		stall:    cmp.Or(c.Stall, defaultStall),
 	})
 }

@@ -240,14 +240,14 @@ func (s slow) Write([]byte) (int, error) { <-time.After(3 * time.Second); return
 
 func TestWaitingForTheCallerIsNoStall(t *testing.T) {
 	cause := errors.New("after a long time")
-	for name, slowly := range map[string]func(s *stream, theirs, ours *os.File){
-		"input": func(s *stream, _, ours *os.File) {
-			s.feed = ours
+	for name, slowly := range map[string]func(s *pipes, childEnd, ourEnd *os.File){
+		"input": func(s *pipes, _, ourEnd *os.File) {
+			s.stdin = ourEnd
 			s.copyIn(slow{cause})
 		},
-		"output": func(s *stream, theirs, ours *os.File) {
-			_, _ = ours.WriteString("x")
-			s.copyOut(slow{cause}, theirs)
+		"output": func(s *pipes, childEnd, ourEnd *os.File) {
+			_, _ = ourEnd.WriteString("x")
+			s.copyOut(slow{cause}, childEnd)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestWaitingForTheCallerIsNoStall(t *testing.T) {
 			defer w.Close()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, abort := context.WithCancelCause(t.Context())
-				s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
+				s := &pipes{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
 				s.guards.Go(func() { s.guard(ctx, process{stall: time.Second}) })
 				slowly(s, r, w)
 				s.guards.Wait()

@@ -63,23 +63,23 @@ func Sandbox(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.yield(); err != nil {
+	if err := g.lowerPriority(); err != nil {
 		return err
 	}
 	if mode == Strict && landlockVersion() == 0 {
-		return errors.New("landlock: this kernel has none; weir runs with --sandbox require")
+		return errors.New("landlock: this kernel does not have it; use --sandbox require")
 	}
-	if err := g.landlock(program); err != nil && mode.must() {
+	if err := g.landlock(program); err != nil && mode.required() {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if err := dropCapabilities(); err != nil && mode.must() {
+	if err := dropCapabilities(); err != nil && mode.required() {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	if err := loadSeccomp(); err != nil && mode.must() {
-		return fmt.Errorf("seccomp: %w; if this kernel has none, weir runs with --sandbox best", err)
+	if err := loadSeccomp(); err != nil && mode.required() {
+		return fmt.Errorf("seccomp: %w; if this kernel does not have it, use --sandbox best", err)
 	}
 	// This comes last, because it may leave too little memory for anything else.
-	if err := g.limit(); err != nil && mode.must() {
+	if err := g.limit(); err != nil && mode.required() {
 		return fmt.Errorf("limits: %w", err)
 	}
 	return fmt.Errorf("start %s: %w", command[0], unix.Exec(command[0], command, os.Environ()))
@@ -100,11 +100,11 @@ func parseSandbox(args []string) (g grant, mode Mode, command []string, err erro
 		return g, mode, nil, err
 	}
 	command = flags.Args()
-	if !mode.must() && mode != Best {
+	if !mode.required() && mode != Best {
 		return g, mode, nil, weir.Errorf(weir.Invalid, "--mode: %q is not a mode; use strict, require or best", mode)
 	}
 	if len(command) == 0 || !filepath.IsAbs(command[0]) {
-		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program to run with its whole path: weir sandbox … -- /usr/bin/ffmpeg …")
+		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program with its absolute path: weir sandbox … -- /usr/bin/ffmpeg …")
 	}
 	return g, mode, command, nil
 }
@@ -112,8 +112,8 @@ func parseSandbox(args []string) (g grant, mode Mode, command []string, err erro
 // killFirst makes the kernel kill ffmpeg and not weir when the machine is out of memory.
 const killFirst = "500"
 
-// yield gives the process a lower priority than its parent has, and makes it end with its parent.
-func (g grant) yield() error {
+// lowerPriority gives the process a lower priority than its parent has, and makes it end with its parent.
+func (g grant) lowerPriority() error {
 	// Each thread has a death signal of its own; the parent set that of the first thread, which ends
 	// when this one becomes the program.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {

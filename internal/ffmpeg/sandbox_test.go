@@ -369,7 +369,7 @@ func TestStrict(t *testing.T) {
 		if err != nil || got != "none" {
 			t.Errorf("got %q, %v", got, err)
 		}
-	} else if f, ok := errors.AsType[*failure](err); !ok || f.reason != noSandbox || !strings.Contains(f.stderr, "landlock: this kernel has none") {
+	} else if f, ok := errors.AsType[*failure](err); !ok || f.reason != noSandbox || !strings.Contains(f.stderr, "landlock: this kernel does not have it") {
 		t.Errorf("error = %v, want one about Landlock", err)
 	}
 	for _, mode := range []Mode{Strict, Require, Best, Off} {

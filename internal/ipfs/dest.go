@@ -290,7 +290,7 @@ func (w *walk) directory(ctx context.Context, paths [][]string, depth int) (node
 		var n node
 		var err error
 		if isFile := len(paths[0]) == depth+1; isFile && same > 1 {
-			return node{}, weir.Errorf(weir.Invalid, "%q is a file and a directory; choose other paths", strings.Join(paths[0], "/"))
+			return node{}, weir.Errorf(weir.Invalid, "%q is both a file and a directory; use different paths", strings.Join(paths[0], "/"))
 		} else if isFile {
 			n, err = w.file(ctx, strings.Join(paths[0], "/"))
 		} else {

@@ -53,7 +53,7 @@ func encodeEntries(n *unixNode) ([]byte, node) {
 // encodeShard encodes a shard and all below it. A place for which there are several names is a shard.
 func encodeShard(entries []unixLink, depth int) (blocks [][]byte, root node, err error) {
 	if depth == shardLevels {
-		return nil, node{}, weir.Errorf(weir.Invalid, "%q and %q have the same hash, so they can't be in one directory", entries[0].name, entries[1].name)
+		return nil, node{}, weir.Errorf(weir.Invalid, "%q and %q can't be in one directory: their names have the same hash", entries[0].name, entries[1].name)
 	}
 	var places [shardFanout][]unixLink
 	for _, e := range entries {

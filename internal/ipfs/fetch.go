@@ -90,21 +90,21 @@ func (f *remoteFile) Open(ctx context.Context, offset, length int64) (io.ReadClo
 	if offset < 0 || length < 0 || offset > f.Size() || length > f.Size()-offset {
 		return nil, weir.Errorf(weir.Invalid, "%s has %d bytes", f.name, f.Size())
 	}
-	stream := &carStream{file: f, from: offset, to: offset + length}
-	get := func(ctx context.Context, c ipld.CID) ([]byte, error) { return f.block(ctx, c, stream) }
-	return &remoteReader{f.node.open(ctx, get, offset, offset+length), stream}, nil
+	car := &carReader{file: f, from: offset, to: offset + length}
+	get := func(ctx context.Context, c ipld.CID) ([]byte, error) { return f.block(ctx, c, car) }
+	return &remoteReader{f.node.open(ctx, get, offset, offset+length), car}, nil
 }
 
 // remoteReader reads a range of a file.
 type remoteReader struct {
 	*fileReader
-	stream *carStream
+	car *carReader
 }
 
-func (r *remoteReader) Close() error { return errors.Join(r.fileReader.Close(), r.stream.close()) }
+func (r *remoteReader) Close() error { return errors.Join(r.fileReader.Close(), r.car.close()) }
 
-// block returns a verified block: a local one, or the next of the stream, or from any gateway.
-func (f *remoteFile) block(ctx context.Context, c ipld.CID, stream *carStream) ([]byte, error) {
+// block returns a verified block: a local one, or the next of the CAR, or from any gateway.
+func (f *remoteFile) block(ctx context.Context, c ipld.CID, car *carReader) ([]byte, error) {
 	_, inline, err := digestOf(c)
 	if err != nil || c.Codec() != ipld.Raw && c.Codec() != ipld.DagPB {
 		return nil, weir.Errorf(weir.Invalid, "%s can't be read: only files and directories with SHA-256 hashes are", weir.Shorten(c.String(), 100))
@@ -122,8 +122,8 @@ func (f *remoteFile) block(ctx context.Context, c ipld.CID, stream *carStream) (
 		}
 	}
 	var data []byte
-	if stream != nil {
-		data = stream.find(ctx, c)
+	if car != nil {
+		data = car.find(ctx, c)
 	}
 	if data == nil {
 		if data, err = f.ask(ctx, c); err != nil {
@@ -156,7 +156,7 @@ func (s *Source) keep(c ipld.CID, data []byte) {
 func (f *remoteFile) ask(ctx context.Context, c ipld.CID) ([]byte, error) {
 	urls := f.source.Gateways.OnIPFS(c.String())
 	if len(urls) == 0 {
-		return nil, weir.Errorf(weir.Unavailable, "this server has no gateway to IPFS that can be used")
+		return nil, weir.Errorf(weir.Unavailable, "this server has no usable gateway to IPFS")
 	}
 	kind := weir.Invalid
 	var failed []error
@@ -238,9 +238,9 @@ func (f *remoteFile) get(ctx context.Context, at string, query url.Values, accep
 	return resp, host, nil
 }
 
-// carStream is a CAR with the blocks of a range of a file, in the order in which they are read. It
+// carReader is a CAR with the blocks of a range of a file, in the order in which they are read. It
 // saves a request for each block. Without it everything works too, so its errors do not matter.
-type carStream struct {
+type carReader struct {
 	file     *remoteFile
 	from, to int64
 	begun    bool
@@ -248,11 +248,11 @@ type carStream struct {
 	reader   *ipld.CARReader
 }
 
-// find returns a block of the stream, or nil if it does not come soon.
-func (s *carStream) find(ctx context.Context, c ipld.CID) []byte {
+// find returns a block of the CAR, or nil if it does not come soon.
+func (s *carReader) find(ctx context.Context, c ipld.CID) []byte {
 	if !s.begun {
 		s.begun = true
-		s.begin(ctx)
+		s.request(ctx)
 	}
 	for range carSkip {
 		if s.reader == nil {
@@ -271,7 +271,7 @@ func (s *carStream) find(ctx context.Context, c ipld.CID) []byte {
 	return nil
 }
 
-func (s *carStream) begin(ctx context.Context) {
+func (s *carReader) request(ctx context.Context) {
 	urls := s.file.source.Gateways.OnIPFS(s.file.root.String())
 	if len(urls) == 0 || s.file.root.Codec() == ipld.Raw {
 		return
@@ -292,7 +292,7 @@ func (s *carStream) begin(ctx context.Context) {
 	}
 }
 
-func (s *carStream) close() error {
+func (s *carReader) close() error {
 	s.reader = nil
 	if s.body == nil {
 		return nil

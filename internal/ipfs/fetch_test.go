@@ -19,7 +19,7 @@ import (
 	"weir/internal/weir"
 )
 
-// fault answers in the place of a gateway.
+// fault responds in the place of a gateway.
 type fault = func(w http.ResponseWriter, r *http.Request, real http.Handler)
 
 // foreign is a gateway on the network, with faults.
@@ -85,7 +85,7 @@ func fetch(t *testing.T, f *blob.Fetcher, source string) ([]byte, error) {
 	return data, nil
 }
 
-// flip changes a byte of the answers to a format.
+// flip changes a byte of the responses in a format.
 func flip(formatName string) fault {
 	return func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 		got := httptest.NewRecorder()

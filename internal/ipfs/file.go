@@ -59,7 +59,7 @@ func (n *unixNode) file(c ipld.CID) (fileNode, error) {
 	case kindDirectory, kindShard:
 		return bad("it is a directory; add the path of a file in it")
 	default:
-		return bad("it is of another kind")
+		return bad("it is neither a file nor a directory")
 	}
 	if len(n.links) != len(n.blockSizes) {
 		return bad("its links have no sizes")
@@ -74,7 +74,7 @@ func (n *unixNode) file(c ipld.CID) (fileNode, error) {
 		f.size += int64(size)
 	}
 	if uint64(f.size) != n.fileSize {
-		return bad("its parts do not have its size")
+		return bad("the sizes of its blocks do not add up to its size")
 	}
 	return f, nil
 }
@@ -118,7 +118,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if len(r.next) == 0 {
-			return 0, weir.Errorf(weir.Invalid, "a file on IPFS is shorter than its description")
+			return 0, weir.Errorf(weir.Invalid, "a file on IPFS is shorter than its metadata says")
 		}
 		if err := r.advance(); err != nil {
 			return 0, err

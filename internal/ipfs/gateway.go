@@ -60,16 +60,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	v := &visit{ask: s.may, known: map[string]error{}, recent: map[ipld.CID][]byte{}}
-	r = r.WithContext(context.WithValue(ctx, visitKey{}, v))
+	q := &requestState{ask: s.may, known: map[string]error{}, recent: map[ipld.CID][]byte{}}
+	r = r.WithContext(context.WithValue(ctx, requestKey{}, q))
 	out := &endpoint.Response{ResponseWriter: w}
 	out.Edit = func(status int, first []byte) []byte {
-		correct(h, status, v, r.URL.Path)
+		correct(h, status, q, r.URL.Path)
 		return first
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		if err := s.serve(out, r, v); err != nil {
+		if err := s.serve(out, r, q); err != nil {
 			e := statusOf(err)
 			http.Error(out, e.text, e.status)
 		}
@@ -83,30 +83,30 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // check returns nil if the root of a path is here and may be read.
-func (s *server) check(ctx context.Context, v *visit, root ipld.CID) error {
+func (s *server) check(ctx context.Context, q *requestState, root ipld.CID) error {
 	if root.Codec() == ipld.Raw {
-		return s.blocks.check(ctx, root, v.may)
+		return s.blocks.check(ctx, root, q.may)
 	}
 	// With its bytes it is known whether it is a node. They are needed anyway.
-	data, err := s.blocks.get(ctx, root, v.may)
+	data, err := s.blocks.get(ctx, root, q.may)
 	if err == nil {
-		v.keep(root, data)
+		q.keep(root, data)
 	}
 	return err
 }
 
 // get returns a block with the rights of a request.
-func (s *server) get(v *visit) getBlock {
+func (s *server) get(q *requestState) getBlock {
 	return func(ctx context.Context, c ipld.CID) ([]byte, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if data := v.node(c); data != nil {
+		if data := q.node(c); data != nil {
 			return data, nil
 		}
-		data, err := s.blocks.get(ctx, c, v.may)
+		data, err := s.blocks.get(ctx, c, q.may)
 		if err == nil {
-			v.keep(c, data)
+			q.keep(c, data)
 		}
 		return data, err
 	}
@@ -135,15 +135,15 @@ func statusOf(err error) *statusError {
 // Private marks the response to the request of a context as not for everybody: caches that several
 // people use don't keep it.
 func Private(ctx context.Context) {
-	if v, ok := ctx.Value(visitKey{}).(*visit); ok {
-		v.private.Store(true)
+	if q, ok := ctx.Value(requestKey{}).(*requestState); ok {
+		q.private.Store(true)
 	}
 }
 
-type visitKey struct{}
+type requestKey struct{}
 
-// visit is what the gateway knows of a request.
-type visit struct {
+// requestState is what the gateway knows of a request.
+type requestState struct {
 	ask     func(ctx context.Context, upload string) error
 	private atomic.Bool
 
@@ -153,32 +153,32 @@ type visit struct {
 }
 
 // node returns a node that was read already, or nil.
-func (v *visit) node(c ipld.CID) []byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.recent[c]
+func (q *requestState) node(c ipld.CID) []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.recent[c]
 }
 
 // keep keeps a block if it is a node.
-func (v *visit) keep(c ipld.CID, data []byte) {
+func (q *requestState) keep(c ipld.CID, data []byte) {
 	if c.Codec() == ipld.Raw {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.recent) >= recentNodes {
-		clear(v.recent)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.recent) >= recentNodes {
+		clear(q.recent)
 	}
-	v.recent[c] = data
+	q.recent[c] = data
 }
 
-func (v *visit) may(ctx context.Context, upload string) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	err, known := v.known[upload]
+func (q *requestState) may(ctx context.Context, upload string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err, known := q.known[upload]
 	if !known {
-		err = v.ask(ctx, upload)
-		v.known[upload] = err
+		err = q.ask(ctx, upload)
+		q.known[upload] = err
 	}
 	return err
 }
@@ -198,12 +198,12 @@ var contentTypes = map[string]string{
 }
 
 // correct sets the headers that depend on what becomes of a request.
-func correct(h http.Header, status int, v *visit, requested string) {
+func correct(h http.Header, status int, q *requestState, requested string) {
 	switch {
 	case status >= http.StatusBadRequest:
 		endpoint.Never.Set(h) // not that of a success
 		h.Del("Etag")
-	case v.private.Load():
+	case q.private.Load():
 		endpoint.PrivateRevalidate.Set(h)
 	}
 	known := contentTypes[strings.ToLower(path.Ext(requested))]

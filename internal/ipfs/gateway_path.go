@@ -66,17 +66,17 @@ func badRequest(format string, args ...any) error {
 }
 
 // serve answers a request.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (s *server) serve(w http.ResponseWriter, r *http.Request, q *requestState) error {
 	if redirected, err := redirect(w, r); redirected || err != nil {
 		return err
 	}
-	p := &pathRequest{w: w, r: r, get: s.get(v)}
+	p := &pathRequest{w: w, r: r, get: s.get(q)}
 	if err := p.readPath(); err != nil {
 		return err
 	}
 	cached := r.Header.Get("Cache-Control") == "only-if-cached"
-	// Some answers need no block, like that to If-None-Match: without this, they would need no right.
-	err := s.check(r.Context(), v, p.root)
+	// Some responses need no block, like that to If-None-Match: without this, they would need no right.
+	err := s.check(r.Context(), q, p.root)
 	if weir.IsNotFound(err) && cached {
 		err = &statusError{http.StatusPreconditionFailed, statusOf(err).text} // what the specification wants
 	}

@@ -126,7 +126,7 @@ func (s *site) get(method, target string, headers ...string) *http.Response {
 	return w.Result()
 }
 
-// describe writes an answer in a form that can be compared and read.
+// describe writes a response in a form that can be compared and read.
 func describe(t *testing.T, w io.Writer, resp *http.Response) {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
@@ -429,7 +429,7 @@ func TestSharedBlocks(t *testing.T) {
 	}
 }
 
-// Every byte of the shards is flipped in turn, in steps: the answer is an error or the right bytes.
+// Every byte of the shards is flipped in turn, in steps: the response is an error or the right bytes.
 func TestFlippedByte(t *testing.T) {
 	s := newSite(t)
 	f := files{"dir/film.mp4": 5000, "dir/a.ts": 300}
@@ -465,7 +465,7 @@ func TestFlippedByte(t *testing.T) {
 		}
 	}
 	if failed < len(good)/37/2 {
-		t.Errorf("only %d answers failed", failed)
+		t.Errorf("only %d responses failed", failed)
 	}
 	// Each damaged block is in the log once: two files, three directories at most.
 	if n := strings.Count(s.log.String(), "stored block is damaged"); n < 3 || n > 5 {
@@ -477,8 +477,8 @@ func TestFlippedByte(t *testing.T) {
 func TestDamagedCAR(t *testing.T) {
 	s := newSite(t)
 	root := s.add(t, "1", files{"film.mp4": 3<<20 + 5}).String()
-	chunk := ipld.Sum(ipld.Raw, content("film.mp4", 3<<20+5)[2<<20:3<<20])
-	s.index.places[string(chunk.Hash())][0].Offset++
+	leaf := ipld.Sum(ipld.Raw, content("film.mp4", 3<<20+5)[2<<20:3<<20])
+	s.index.places[string(leaf.Hash())][0].Offset++
 	resp := s.get("GET", "/ipfs/"+root+"?format=car")
 	r, err := ipld.NewCARReader(resp.Body, carSectionLimit)
 	for err == nil {

@@ -59,7 +59,7 @@ func TestInvocations(t *testing.T) {
 	}
 	invoke := func(by ucan.Identity, can string, args ucan.Map, life time.Duration) ucan.Receipt {
 		t.Helper()
-		o := ucan.Order{Audience: service.DID(), Can: can, With: space.DID(), Args: args}
+		o := ucan.Command{Audience: service.DID(), Can: can, With: space.DID(), Args: args}
 		if life != 0 {
 			o.Expires = time.Now().Add(life)
 		}
@@ -71,11 +71,11 @@ func TestInvocations(t *testing.T) {
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != ucan.MessageType {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
-		answer, err := ucan.ReadAnswer(w.Body.Bytes())
+		response, err := ucan.ReadResponse(w.Body.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		receipt, ok := answer.Receipt(inv.Link)
+		receipt, ok := response.Receipt(inv.Link)
 		if !ok {
 			t.Fatal("no receipt")
 		}
@@ -133,7 +133,7 @@ func TestInvocations(t *testing.T) {
 	}
 }
 
-// TestServiceErrors has answers of upload services, and whether a task is tried again.
+// TestServiceErrors has responses of upload services, and whether a task is tried again.
 func TestServiceErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, message string

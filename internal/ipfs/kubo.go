@@ -82,7 +82,7 @@ func (k *kubo) PutShard(ctx context.Context, s Shard, open func() (io.ReadCloser
 func (k *kubo) Finish(ctx context.Context, root string, _ []Shard) error {
 	err := k.call(ctx, "pin/add", url.Values{"arg": {root}, "recursive": {"true"}, "progress": {"true"}, "offline": {"true"}}, nil)
 	if err != nil && strings.Contains(err.Error(), "not found locally") {
-		return weir.Wrap(weir.Upstream, errors.Join(errLost, err), "the IPFS node deleted blocks before all of them were there")
+		return weir.Wrap(weir.Upstream, errors.Join(errLost, err), "the IPFS node removed blocks before the upload was complete")
 	}
 	return err
 }
@@ -108,8 +108,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return u.Reader.Read(p)
 }
 
-// answerKept bounds what is read of the answer of a node.
-const answerKept = 1 << 20
+// keptResponse bounds what is read of the response of a node.
+const keptResponse = 1 << 20
 
 // call sends a command to the node and waits for its end.
 func (k *kubo) call(ctx context.Context, command string, query url.Values, body *upload) error {
@@ -144,17 +144,17 @@ func (k *kubo) call(ctx context.Context, command string, query url.Values, body 
 		return k.failed(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var answer bytes.Buffer
+	var response bytes.Buffer
 	for part := make([]byte, 16<<10); err == nil; moved() {
 		var n int
 		n, err = resp.Body.Read(part)
-		answer.Write(part[:min(n, answerKept-answer.Len())])
+		response.Write(part[:min(n, keptResponse-response.Len())])
 	}
 	if !errors.Is(err, io.EOF) {
 		return k.failed(ctx, err)
 	}
 	// A command that fails after it began to answer says so at the end.
-	return k.refusal(resp, answer.Bytes())
+	return k.refusal(resp, response.Bytes())
 }
 
 // failed returns the error for a connection that failed.
@@ -168,12 +168,12 @@ func (k *kubo) failed(ctx context.Context, err error) error {
 	return weir.Wrap(weir.Upstream, err, "the IPFS node at %s can't be reached", k.base.Host)
 }
 
-// refusal returns the error in an answer, if there is one.
-func (k *kubo) refusal(resp *http.Response, answer []byte) error {
+// refusal returns the error in a response, if there is one.
+func (k *kubo) refusal(resp *http.Response, response []byte) error {
 	message := resp.Trailer.Get("X-Stream-Error")
 	if resp.StatusCode != http.StatusOK {
 		var e struct{ Message string }
-		_ = json.Unmarshal(answer, &e)
+		_ = json.Unmarshal(response, &e)
 		message = cmp.Or(e.Message, resp.Status)
 	}
 	const longest = 300 // of a sentence of the node

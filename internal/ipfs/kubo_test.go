@@ -21,7 +21,7 @@ import (
 // rpc answers like the RPC of Kubo, as far as it is used here. make test-kubo uses a real one.
 type rpc struct {
 	auth string // what is accepted as Authorization
-	fail int    // status of the next answers
+	fail int    // status of the next responses
 
 	mu     sync.Mutex
 	blocks map[string]bool // CIDs

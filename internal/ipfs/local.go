@@ -158,7 +158,7 @@ const longestCID = 40
 
 func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, c ipld.CID, digest [sha256.Size]byte) ([]byte, error) {
 	if place.Size < 0 || place.Size > maxBlock {
-		return nil, fmt.Errorf("a block of %d bytes in the index: %w", place.Size, errDamaged)
+		return nil, fmt.Errorf("index has a block of %d bytes: %w", place.Size, errDamaged)
 	}
 	head := min(place.Offset, longestCID)
 	r, _, err := b.store.Get(ctx, shardFileKey(place.Upload, place.Shard), place.Offset-head, head+place.Size)

@@ -20,7 +20,7 @@ import (
 // The layout of files: that of ipfs-car, which the clients of upload services use, and of the profile
 // unixfs-v1-2025. The same files have the same CID in all of them.
 const (
-	chunkSize = 1 << 20 // bytes of a leaf
+	leafSize  = 1 << 20 // bytes of a leaf
 	nodeLinks = 1024    // of a node of a file
 )
 
@@ -40,11 +40,11 @@ type open = func() (io.ReadCloser, error)
 // packer makes UnixFS blocks of files and writes them to shards, in one pass. It holds one shard on
 // disk, one block and the hashes of all blocks in memory. The same calls make the same shards.
 type packer struct {
-	scratch string // folder of the shard
-	max     int64  // size of a shard
-	chunk   int
-	links   int
-	done    func(ctx context.Context, s Shard, o open) error // takes each shard
+	scratch  string // folder of the shard
+	max      int64  // size of a shard
+	leafSize int
+	links    int
+	done     func(ctx context.Context, s Shard, o open) error // takes each shard
 
 	seen  map[[sha256.Size]byte]struct{} // blocks that are in a shard
 	next  int                            // number of the next shard
@@ -54,7 +54,7 @@ type packer struct {
 
 func newPacker(scratch string, done func(context.Context, Shard, open) error) *packer {
 	return &packer{
-		scratch: scratch, max: shardSize, chunk: chunkSize, links: nodeLinks, done: done,
+		scratch: scratch, max: shardSize, leafSize: leafSize, links: nodeLinks, done: done,
 		seen: map[[sha256.Size]byte]struct{}{},
 	}
 }
@@ -82,7 +82,7 @@ type node struct {
 // file writes a file and returns its root.
 func (p *packer) file(ctx context.Context, r io.Reader) (node, error) {
 	if p.leaf == nil {
-		p.leaf = make([]byte, p.chunk)
+		p.leaf = make([]byte, p.leafSize)
 	}
 	t := tree{packer: p}
 	for {

@@ -79,7 +79,7 @@ func pack(t *testing.T, f files, change func(*packer)) (ipld.CID, []shown) {
 }
 
 // small makes deep trees of small files.
-func small(p *packer) { p.chunk, p.links = 16, 4 }
+func small(p *packer) { p.leafSize, p.links = 16, 4 }
 
 // The roots were made with ipfs-car 3.1.0: "pack --no-wrap" on the same files, and for small its
 // library, with withMaxChunkSize(16) and withWidth(4). WEIR_TREES=folder writes the files there.
@@ -128,7 +128,7 @@ func TestRoots(t *testing.T) {
 func TestShards(t *testing.T) {
 	t.Parallel()
 	f := files{"same/1": 3000, "big": 200_000, "other": 70_000}.numbered("hls/seg", 300, 700)
-	change := func(p *packer) { p.chunk, p.max = 10_000, 64_000 }
+	change := func(p *packer) { p.leafSize, p.max = 10_000, 64_000 }
 	root, shards := pack(t, f, change)
 	if len(shards) < 7 {
 		t.Fatalf("%d shards", len(shards))
@@ -201,7 +201,7 @@ func TestScratchFileHasNoName(t *testing.T) {
 		}
 		return nil
 	})
-	p.chunk, p.max = 1000, 5000
+	p.leafSize, p.max = 1000, 5000
 	if _, err := p.file(t.Context(), strings.NewReader(strings.Repeat("abcdefg", 3000))); err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,10 @@ var _ Remote = (*Service)(nil)
 
 // Bounds of the requests to an upload service.
 const (
-	answerTimeout = time.Minute     // of an invocation, and for the receipt of a blob
-	putTimeout    = 5 * time.Minute // of a PUT, and a second for each putRate bytes more
-	putRate       = 256 << 10
-	maxAnswer     = 8 << 20 // bytes
+	responseTimeout = time.Minute     // of an invocation, and for the receipt of a blob
+	putTimeout      = 5 * time.Minute // of a PUT, and a second for each putRate bytes more
+	putRate         = 256 << 10
+	maxResponse     = 8 << 20 // bytes
 )
 
 // NewService returns the Remote that uploads to the service at url, whose DID is did, into the space
@@ -125,7 +125,7 @@ func (s *Service) List(ctx context.Context, cursor string) (roots []string, next
 	return roots, next, nil
 }
 
-// call gives an order to the service and returns its result, with retries.
+// call sends an invocation to the service and returns its result, with retries.
 func (s *Service) call(ctx context.Context, can string, args ucan.Map) (ok any, err error) {
 	err = s.retry(ctx, func() error {
 		_, receipt, err := s.invoke(ctx, can, args)
@@ -138,22 +138,22 @@ func (s *Service) call(ctx context.Context, can string, args ucan.Map) (ok any, 
 // putBlob stores bytes in the space unless they are stored there already.
 func (s *Service) putBlob(ctx context.Context, digest [sha256.Size]byte, size int64, open func() (io.ReadCloser, error)) error {
 	return s.retry(ctx, func() error {
-		answer, receipt, err := s.invoke(ctx, ucan.BlobAdd, ucan.Map{"blob": ucan.Map{"digest": ipld.Multihash(digest), "size": size}})
+		response, receipt, err := s.invoke(ctx, ucan.BlobAdd, ucan.Map{"blob": ucan.Map{"digest": ipld.Multihash(digest), "size": size}})
 		if err != nil {
 			return err
 		}
-		allocate, ok1 := answer.Task(receipt, "blob/allocate")
-		put, ok2 := answer.Task(receipt, "http/put")
-		accept, ok3 := answer.Task(receipt, "blob/accept")
-		allocated, ok4 := answer.Receipt(allocate.Link)
+		allocate, ok1 := response.Task(receipt, "blob/allocate")
+		put, ok2 := response.Task(receipt, "http/put")
+		accept, ok3 := response.Task(receipt, "blob/accept")
+		allocated, ok4 := response.Receipt(allocate.Link)
 		if !ok1 || !ok2 || !ok3 || !ok4 {
-			return weir.Wrap(weir.Upstream, errors.New("an answer without blob/allocate, http/put and blob/accept"), "the upload service gave a wrong answer")
+			return weir.Wrap(weir.Upstream, errors.New("a response without blob/allocate, http/put and blob/accept"), "the upload service sent an invalid response")
 		}
 		if allocated.Error != nil {
 			return serviceError(allocated.Error)
 		}
 		// If another upload has stored these bytes, there is no address, or the PUT has a receipt.
-		if stored, ok := answer.Receipt(put.Link); !ok || stored.Error != nil {
+		if stored, ok := response.Receipt(put.Link); !ok || stored.Error != nil {
 			if address, ok := member[ucan.Map](allocated.OK, "address"); ok {
 				if err := s.put(ctx, address, size, open); err != nil {
 					return err
@@ -163,7 +163,7 @@ func (s *Service) putBlob(ctx context.Context, digest [sha256.Size]byte, size in
 				return err
 			}
 		}
-		accepted, ok := answer.Receipt(accept.Link)
+		accepted, ok := response.Receipt(accept.Link)
 		if !ok || accepted.Error != nil {
 			if accepted, err = s.await(ctx, accept.Link); err != nil {
 				return err
@@ -188,7 +188,7 @@ func (s *Service) put(ctx context.Context, address ucan.Map, size int64, open fu
 	to, _ := address["url"].(string)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, to, body)
 	if err != nil {
-		return weir.Wrap(weir.Upstream, err, "the upload service gave a wrong answer")
+		return weir.Wrap(weir.Upstream, err, "the upload service sent an invalid response")
 	}
 	// Without a length the body would be sent in chunks, which most storage refuses.
 	if r.ContentLength = size; size == 0 {
@@ -215,7 +215,7 @@ func (s *Service) conclude(ctx context.Context, put ucan.Task) error {
 	}
 	invocation, err := s.identity.Conclude(s.did, put.Link, key)
 	if err != nil {
-		return weir.Wrap(weir.Upstream, err, "the upload service gave a wrong answer")
+		return weir.Wrap(weir.Upstream, err, "the upload service sent an invalid response")
 	}
 	_, _, err = s.post(ctx, invocation)
 	return err
@@ -223,7 +223,7 @@ func (s *Service) conclude(ctx context.Context, put ucan.Task) error {
 
 // await returns the receipt of a task that the service does by itself.
 func (s *Service) await(ctx context.Context, task ipld.CID) (ucan.Receipt, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
 	to, err := url.JoinPath(s.url, "receipt", task.String())
 	if err != nil {
@@ -237,11 +237,11 @@ func (s *Service) await(ctx context.Context, task ipld.CID) (ucan.Receipt, error
 		body, err := s.send(r)
 		switch {
 		case err == nil:
-			answer, err := ucan.ReadAnswer(body)
+			response, err := ucan.ReadResponse(body)
 			if err != nil {
-				return ucan.Receipt{}, weir.Wrap(weir.Upstream, err, "the upload service gave a wrong answer")
+				return ucan.Receipt{}, weir.Wrap(weir.Upstream, err, "the upload service sent an invalid response")
 			}
-			if receipt, ok := answer.Receipt(task); ok {
+			if receipt, ok := response.Receipt(task); ok {
 				return receipt, nil
 			}
 		case !weir.IsNotFound(err):
@@ -253,10 +253,10 @@ func (s *Service) await(ctx context.Context, task ipld.CID) (ucan.Receipt, error
 	}
 }
 
-// invoke gives an order about the space to the service.
-func (s *Service) invoke(ctx context.Context, can string, args ucan.Map) (*ucan.Answer, ucan.Receipt, error) {
-	order := ucan.Order{Audience: s.did, Can: can, With: s.proof.Space, Args: args, Nonce: rand.Text(), Expires: time.Now().Add(2 * answerTimeout)}
-	invocation, err := s.identity.Invoke(order, &s.proof)
+// invoke sends an invocation about the space to the service.
+func (s *Service) invoke(ctx context.Context, can string, args ucan.Map) (*ucan.Response, ucan.Receipt, error) {
+	command := ucan.Command{Audience: s.did, Can: can, With: s.proof.Space, Args: args, Nonce: rand.Text(), Expires: time.Now().Add(2 * responseTimeout)}
+	invocation, err := s.identity.Invoke(command, &s.proof)
 	if err != nil {
 		return nil, ucan.Receipt{}, err
 	}
@@ -264,8 +264,8 @@ func (s *Service) invoke(ctx context.Context, can string, args ucan.Map) (*ucan.
 }
 
 // post sends an invocation and returns its receipt.
-func (s *Service) post(ctx context.Context, invocation ucan.Invocation) (*ucan.Answer, ucan.Receipt, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+func (s *Service) post(ctx context.Context, invocation ucan.Invocation) (*ucan.Response, ucan.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(invocation.Message))
 	if err != nil {
@@ -277,21 +277,21 @@ func (s *Service) post(ctx context.Context, invocation ucan.Invocation) (*ucan.A
 	if err != nil {
 		return nil, ucan.Receipt{}, err
 	}
-	answer, err := ucan.ReadAnswer(body)
+	response, err := ucan.ReadResponse(body)
 	if err != nil {
-		return nil, ucan.Receipt{}, weir.Wrap(weir.Upstream, err, "the upload service gave a wrong answer")
+		return nil, ucan.Receipt{}, weir.Wrap(weir.Upstream, err, "the upload service sent an invalid response")
 	}
-	receipt, ok := answer.Receipt(invocation.Link)
+	receipt, ok := response.Receipt(invocation.Link)
 	if !ok {
-		return nil, ucan.Receipt{}, weir.Errorf(weir.Upstream, "the upload service gave an answer without a receipt")
+		return nil, ucan.Receipt{}, weir.Errorf(weir.Upstream, "the upload service sent a response without a receipt")
 	}
 	if receipt.Error != nil {
 		return nil, ucan.Receipt{}, serviceError(receipt.Error)
 	}
-	return answer, receipt, nil
+	return response, receipt, nil
 }
 
-// send sends a request and returns the body of the answer.
+// send sends a request and returns the body of the response.
 func (s *Service) send(r *http.Request) ([]byte, error) {
 	res, err := s.client.Do(r)
 	if err != nil {
@@ -301,7 +301,7 @@ func (s *Service) send(r *http.Request) ([]byte, error) {
 		return nil, weir.Wrap(weir.Upstream, withoutURL(err), "the upload service is not available")
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return nil, weir.Wrap(weir.Upstream, err, "the upload service is not available")
@@ -309,8 +309,8 @@ func (s *Service) send(r *http.Request) ([]byte, error) {
 		return nil, weir.ErrNotFound()
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return nil, weir.Wrap(weir.Upstream, fmt.Errorf("%s: status %d", r.Method, res.StatusCode), "the upload service is not available")
-	case len(body) > maxAnswer:
-		return nil, weir.Errorf(weir.Upstream, "the upload service gave an answer that is too long")
+	case len(body) > maxResponse:
+		return nil, weir.Errorf(weir.Upstream, "the upload service sent a response that is too long")
 	}
 	return body, nil
 }
@@ -333,11 +333,11 @@ func serviceError(failure ucan.Map) error {
 	case strings.Contains(text, "has been revoked"):
 		return weir.Errorf(weir.Denied, "the delegation was revoked; make another proof")
 	case name == "InsufficientStorage" || strings.Contains(text, "no storage provider"):
-		return weir.Wrap(weir.Denied, cause, "the space has no storage provider at the upload service, or no room left")
+		return weir.Wrap(weir.Denied, cause, "the space has no storage provider at the upload service, or no free space")
 	case name == "ServiceUnavailable" || strings.Contains(text, "currently disabled"):
 		return weir.Wrap(weir.Unavailable, cause, "the upload service does not take uploads any more")
 	case name == "InvalidAudience":
-		return weir.Wrap(weir.Unavailable, cause, "the upload service has another DID than the one in the settings of this server")
+		return weir.Wrap(weir.Unavailable, cause, "the DID of the upload service differs from that in the settings of this server")
 	case name == "Unauthorized":
 		return weir.Wrap(weir.Denied, cause, "the upload service does not accept the proof; make another one")
 	case name == "UploadNotFound":

@@ -24,7 +24,7 @@ type Asset struct {
 
 // AssetState is the progress of an Asset.
 type AssetState struct {
-	Sealed       map[string]int     `json:"sealed,omitempty"` // segments in the index, by name of the stream
+	Sealed       map[string]int     `json:"sealed,omitempty"` // segments in the index, by name of the track
 	Presentation media.Presentation `json:"presentation"`
 }
 
@@ -37,30 +37,30 @@ func (s *AssetState) Playable() bool {
 // before all audio is complete and all renditions have begun or one is complete. If the source is copied,
 // the presentation has only complete renditions; otherwise all renditions grow together, so that viewers
 // need not wait for the last chunk. What is signed is shown when all of it is complete.
-func (a *Asset) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {
-	if slices.ContainsFunc(audio, Stream.incomplete) {
+func (a *Asset) Publish(ctx context.Context, state *AssetState, video, audio []Track) error {
+	if slices.ContainsFunc(audio, Track.incomplete) {
 		return nil
 	}
-	next := media.Presentation{Duration: a.Duration, Complete: !slices.ContainsFunc(video, Stream.incomplete)}
-	whole := slices.ContainsFunc(video, func(s Stream) bool { return s.Complete })
-	begun := !slices.ContainsFunc(video, func(s Stream) bool { return len(s.Index.Segments) == 0 })
+	next := media.Presentation{Duration: a.Duration, Complete: !slices.ContainsFunc(video, Track.incomplete)}
+	whole := slices.ContainsFunc(video, func(t Track) bool { return t.Complete })
+	begun := !slices.ContainsFunc(video, func(t Track) bool { return len(t.Index.Segments) == 0 })
 	if !whole && !begun || a.Sign != nil && !next.Complete {
 		return nil
 	}
 	next.Signature = state.Presentation.Signature
-	for _, s := range video {
-		if s.Complete || !whole {
-			if err := a.seal(ctx, state, s); err != nil {
+	for _, t := range video {
+		if t.Complete || !whole {
+			if err := a.seal(ctx, state, t); err != nil {
 				return err
 			}
-			next.Renditions = append(next.Renditions, a.rendition(s))
+			next.Renditions = append(next.Renditions, a.rendition(t))
 		}
 	}
-	for _, s := range audio {
-		if err := a.seal(ctx, state, s); err != nil {
+	for _, t := range audio {
+		if err := a.seal(ctx, state, t); err != nil {
 			return err
 		}
-		next.Audio = append(next.Audio, a.rendition(s))
+		next.Audio = append(next.Audio, a.rendition(t))
 	}
 	if reflect.DeepEqual(state.Presentation, next) {
 		return nil
@@ -77,33 +77,33 @@ func (a *Asset) Publish(ctx context.Context, state *AssetState, video, audio []S
 	return nil
 }
 
-// seal writes the index of a stream if it has grown.
-func (a *Asset) seal(ctx context.Context, state *AssetState, s Stream) error {
-	count, known := state.Sealed[s.Name]
-	if known && count == len(s.Index.Segments) {
+// seal writes the index of a track if it has grown.
+func (a *Asset) seal(ctx context.Context, state *AssetState, t Track) error {
+	count, known := state.Sealed[t.Name]
+	if known && count == len(t.Index.Segments) {
 		return nil
 	}
-	if err := media.Seal(ctx, a.Store, s.Prefix, s.Index); err != nil {
+	if err := media.Seal(ctx, a.Store, t.Prefix, t.Index); err != nil {
 		return err
 	}
 	if state.Sealed == nil {
 		state.Sealed = map[string]int{}
 	}
-	state.Sealed[s.Name] = len(s.Index.Segments)
+	state.Sealed[t.Name] = len(t.Index.Segments)
 	return nil
 }
 
-func (a *Asset) rendition(s Stream) media.Rendition {
-	r := media.Rendition{Name: s.Name, Dir: strings.TrimPrefix(s.Prefix, a.Prefix+"/"), Complete: s.Complete}
-	if s.Complete {
-		r.Bitrate = s.Index.AverageBitrate()
+func (a *Asset) rendition(t Track) media.Rendition {
+	r := media.Rendition{Name: t.Name, Dir: strings.TrimPrefix(t.Prefix, a.Prefix+"/"), Complete: t.Complete}
+	if t.Complete {
+		r.Bitrate = t.Index.AverageBitrate()
 	}
 	return r
 }
 
 // AddRenditions adds the new renditions of a recording to its presentation. They get its dates and its
 // discontinuities. It can be repeated.
-func (a *Asset) AddRenditions(ctx context.Context, video []Stream) (media.Presentation, error) {
+func (a *Asset) AddRenditions(ctx context.Context, video []Track) (media.Presentation, error) {
 	shown, err := media.LoadPresentation(ctx, a.Store, a.Prefix)
 	if err != nil {
 		return shown, err
@@ -114,21 +114,21 @@ func (a *Asset) AddRenditions(ctx context.Context, video []Stream) (media.Presen
 	}
 	segments := source.Index().Segments
 	for i := range video {
-		s := &video[i]
-		if s.Name == media.RecordedVideo {
+		t := &video[i]
+		if t.Name == media.RecordedVideo {
 			continue
 		}
-		if len(s.Index.Segments) != len(segments) {
-			return shown, weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d segments, the recording %d", s.Name, len(s.Index.Segments), len(segments))
+		if len(t.Index.Segments) != len(segments) {
+			return shown, weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d segments, the recording %d", t.Name, len(t.Index.Segments), len(segments))
 		}
 		for n := range segments {
-			s.Index.Segments[n].Wall, s.Index.Segments[n].Discontinuity = segments[n].Wall, segments[n].Discontinuity
+			t.Index.Segments[n].Wall, t.Index.Segments[n].Discontinuity = segments[n].Wall, segments[n].Discontinuity
 		}
-		if err := media.Seal(ctx, a.Store, s.Prefix, s.Index); err != nil {
+		if err := media.Seal(ctx, a.Store, t.Prefix, t.Index); err != nil {
 			return shown, err
 		}
-		shown.Renditions = slices.DeleteFunc(shown.Renditions, func(r media.Rendition) bool { return r.Name == s.Name })
-		shown.Renditions = append(shown.Renditions, a.rendition(*s))
+		shown.Renditions = slices.DeleteFunc(shown.Renditions, func(r media.Rendition) bool { return r.Name == t.Name })
+		shown.Renditions = append(shown.Renditions, a.rendition(*t))
 	}
 	if a.Sign != nil {
 		if err := a.Sign(ctx, &shown); err != nil {

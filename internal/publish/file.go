@@ -14,10 +14,10 @@ import (
 
 // growingFile is an MP4 file of an output.
 type growingFile struct {
-	key     string
-	state   *itemState
-	streams []Stream
-	form    string // see itemState
+	key    string
+	state  *itemState
+	tracks []Track
+	form   string // see itemState
 
 	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
@@ -26,7 +26,7 @@ type growingFile struct {
 }
 
 // complete reports whether nothing will be added to the file.
-func (f growingFile) complete() bool { return !slices.ContainsFunc(f.streams, Stream.incomplete) }
+func (f growingFile) complete() bool { return !slices.ContainsFunc(f.tracks, Track.incomplete) }
 
 // fileJob returns the job that puts the new bytes of a file.
 func (r *run) fileJob(f growingFile) job {
@@ -39,8 +39,8 @@ func (r *run) publishFile(ctx context.Context, f growingFile) error {
 			return err
 		}
 	}
-	empty := func(s Stream) bool { return len(s.Index.Segments) == 0 }
-	if f.state.Done || slices.ContainsFunc(f.streams, empty) {
+	empty := func(t Track) bool { return len(t.Index.Segments) == 0 }
+	if f.state.Done || slices.ContainsFunc(f.tracks, empty) {
 		return nil
 	}
 	resumed := f.state.Upload != ""
@@ -79,7 +79,7 @@ func (r *run) completed(ctx context.Context, f growingFile) (size int64, ok bool
 	return info.Size, err == nil && info.Size == layout.Size
 }
 
-var errHeadTooLarge = errors.New("the head of the file needs more room than was kept for it")
+var errHeadTooLarge = errors.New("the head of the file needs more space than was reserved")
 
 // extendFile puts a file, or the new parts of it.
 func (r *run) extendFile(ctx context.Context, f growingFile) error {
@@ -104,7 +104,7 @@ func (r *run) extendFile(ctx context.Context, f growingFile) error {
 	if err != nil {
 		return err
 	}
-	body, err := r.file(layout, f.streams)
+	body, err := r.file(layout, f.tracks)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (r *run) extendFile(ctx context.Context, f growingFile) error {
 	}
 	o.parts, o.head, o.complete, o.ready = &f.state.fileState, head, complete, layout.Size
 	if !complete {
-		o.ready = stable(layout, f.streams)
+		o.ready = stable(layout, f.tracks)
 	}
 	if file != nil {
 		return r.sendSigned(ctx, f, file, o)
@@ -134,24 +134,24 @@ func (r *run) extendFile(ctx context.Context, f growingFile) error {
 }
 
 func (f growingFile) layout(pad int, boxes ...[]byte) (cmaf.Layout, error) {
-	indexes := make([]cmaf.TrackIndex, len(f.streams))
-	for i, s := range f.streams {
-		indexes[i] = s.Index
+	indexes := make([]cmaf.TrackIndex, len(f.tracks))
+	for i, t := range f.tracks {
+		indexes[i] = t.Index
 	}
 	return f.render(indexes, pad, boxes...)
 }
 
-func (r *run) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
-	tracks := make([]*media.Track, len(streams))
-	for i, s := range streams {
-		tracks[i] = r.track(s)
+func (r *run) file(layout cmaf.Layout, tracks []Track) (*media.File, error) {
+	stored := make([]*media.Track, len(tracks))
+	for i, t := range tracks {
+		stored[i] = r.track(t)
 	}
-	return media.NewFile(layout, tracks)
+	return media.NewFile(layout, stored)
 }
 
-// track returns a stream in the form for the destination.
-func (r *run) track(s Stream) *media.Track {
-	return media.NewTrack(r.Store, s.Prefix, s.Index).FromZero()
+// track returns a stored track in the form for the destination.
+func (r *run) track(t Track) *media.Track {
+	return media.NewTrack(r.Store, t.Prefix, t.Index).FromZero()
 }
 
 // formZero is the form of items of CMAF segments whose times start at 0. Without a form they start
@@ -160,17 +160,17 @@ const formZero = "zero"
 
 // stable returns how many bytes from the start of the file will not change, except for the head.
 // The file is sorted by time, and new samples start no earlier than the end of the shortest
-// incomplete stream.
-func stable(layout cmaf.Layout, streams []Stream) int64 {
+// incomplete track.
+func stable(layout cmaf.Layout, tracks []Track) int64 {
 	limit := time.Duration(math.MaxInt64)
-	for _, s := range streams {
-		if !s.Complete {
-			limit = min(limit, s.Index.Track.Time(s.Index.End()))
+	for _, t := range tracks {
+		if !t.Complete {
+			limit = min(limit, t.Index.Track.Time(t.Index.End()))
 		}
 	}
 	size := int64(len(layout.Head))
 	for _, extent := range layout.Extents {
-		index := streams[extent.Track].Index
+		index := tracks[extent.Track].Index
 		segment := index.Segments[extent.Segment]
 		if index.Track.Time(segment.End()) > limit && index.Track.Time(lastSample(segment, extent)) >= limit {
 			break
@@ -204,11 +204,11 @@ func (r *run) worthUpload(f growingFile) bool {
 		return false
 	}
 	head := int64(headBase)
-	for _, s := range f.streams {
-		if !s.Complete && s.Samples == 0 {
+	for _, t := range f.tracks {
+		if !t.Complete && t.Samples == 0 {
 			return false // the size of the head has no bound
 		}
-		head += s.headBound()
+		head += t.headBound()
 	}
 	size := r.Dest.PartSize()
 	for size < head {
@@ -216,8 +216,8 @@ func (r *run) worthUpload(f growingFile) bool {
 	}
 	r.change(func() { f.state.Head, f.state.PartSize = head, size })
 	bytes := int64(0)
-	for _, s := range f.streams {
-		bytes += s.Index.Size()
+	for _, t := range f.tracks {
+		bytes += t.Index.Size()
 	}
 	return head+bytes >= 2*size
 }
@@ -225,14 +225,14 @@ func (r *run) worthUpload(f growingFile) bool {
 // headBase bounds the head of an MP4 file without the tables of its tracks.
 const headBase = 64 << 10
 
-// headBound bounds the bytes of a stream's tables in the head of an MP4 file: for each sample its
+// headBound bounds the bytes of a track's tables in the head of an MP4 file: for each sample its
 // duration and its size, of video its composition offset and whether it is a sync sample, and the
 // offsets of chunks, of which there are not more than five a second.
-func (s Stream) headBound() int64 {
-	samples := int64(max(s.Samples, s.Index.Frames()))
-	seconds := int64(max(s.Length, s.Index.Duration())/time.Second) + 1
+func (t Track) headBound() int64 {
+	samples := int64(max(t.Samples, t.Index.Frames()))
+	seconds := int64(max(t.Length, t.Index.Duration())/time.Second) + 1
 	each := int64(8 + 4)
-	if s.Index.Track.Kind == cmaf.Video {
+	if t.Index.Track.Kind == cmaf.Video {
 		each += 8 + 4
 	}
 	const place = 8 + 12

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// An output is a format in which streams are published; each has a file of this package. It
-// consists of items (a track in segments, or a file), which can be put while the streams grow, and
+// An output is a format in which tracks are published; each has a file of this package. It
+// consists of items (a track in segments, or a file), which can be put while the tracks grow, and
 // of manifests, which are put at the end.
 type output interface {
 	// name returns the name of the output in requests and in a State.
@@ -22,7 +22,7 @@ type output interface {
 	// jobs returns functions that put the new parts of the items, according to State.item.
 	jobs(r *run) []job
 
-	// finish puts the manifests. All streams are complete, and so are all items.
+	// finish puts the manifests. All tracks are complete, and so are all items.
 	finish(ctx context.Context, r *run) error
 
 	// manifests returns the keys of the top-level manifests: with them, the output is finished.
@@ -36,7 +36,7 @@ type output interface {
 	// outputs before. The size of a rendition is that of its MP4 file, else that of HLS, else that
 	// of its fragmented file; if an earlier version put that without noting its size, it is an
 	// estimate.
-	report(out *weir.TranscodeOutput, state *State, video, audio []Stream)
+	report(out *weir.TranscodeOutput, state *State, video, audio []Track)
 }
 
 // list returns the requested outputs, in the order in which they are finished: the master
@@ -67,14 +67,14 @@ func (f folder) path(names ...string) string { return "/" + f.key(names...) }
 func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
 // Describe adds the finished outputs to out: their URL, their paths, the renditions and who signed.
-func (p *Outputs) Describe(out *weir.TranscodeOutput, state *State, video, audio []Stream) {
+func (p *Outputs) Describe(out *weir.TranscodeOutput, state *State, video, audio []Track) {
 	out.BaseURL, out.Renditions = state.Base, []weir.RenditionOutput{}
 	shown := video
 	if len(video) == 0 {
 		shown = audio[:min(1, len(audio))]
 	}
-	for _, s := range shown {
-		out.Renditions = append(out.Renditions, renditionOutput(s, audio))
+	for _, t := range shown {
+		out.Renditions = append(out.Renditions, renditionOutput(t, audio))
 	}
 	for _, o := range p.list() {
 		o.report(out, state, video, audio)
@@ -90,24 +90,24 @@ func reportSigned(out *weir.TranscodeOutput, state *State, output, item, path st
 	}
 }
 
-func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
-	t := s.Index.Track
-	codec := t.Codec
-	if t.Kind == cmaf.Video && len(audio) > 0 {
+func renditionOutput(t Track, audio []Track) weir.RenditionOutput {
+	coded := t.Index.Track
+	codec := coded.Codec
+	if coded.Kind == cmaf.Video && len(audio) > 0 {
 		codec += "," + audio[0].Index.Track.Codec
 	}
 	size := int64(0)
-	for _, segment := range s.Index.Segments {
+	for _, segment := range t.Index.Segments {
 		for _, part := range segment.Parts {
 			size += cmaf.Bytes(part.Samples)
 		}
 	}
-	r := weir.RenditionOutput{Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size}
-	if seconds := s.Index.Duration().Seconds(); seconds > 0 {
+	r := weir.RenditionOutput{Name: t.Name, Codec: codec, Width: coded.Width, Height: coded.Height, Size: size}
+	if seconds := t.Index.Duration().Seconds(); seconds > 0 {
 		r.Bitrate = int64(math.Round(float64(size) * 8 / seconds))
 	}
-	if t.Kind == cmaf.Video {
-		r.FPS = math.Round(cmp.Or(s.FPS, s.Index.FrameRate())*1000) / 1000
+	if coded.Kind == cmaf.Video {
+		r.FPS = math.Round(cmp.Or(t.FPS, t.Index.FrameRate())*1000) / 1000
 	}
 	return r
 }

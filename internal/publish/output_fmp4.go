@@ -20,11 +20,11 @@ const (
 
 func (o fmp4Output) name() string { return "fmp4" }
 
-func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
-	files := func(kind cmaf.Kind, streams []Stream) (list []cmaf.TrackFile) {
-		for i, s := range streams {
+func (o fmp4Output) files(video, audio []Track) cmaf.Files {
+	files := func(kind cmaf.Kind, tracks []Track) (list []cmaf.TrackFile) {
+		for i, t := range tracks {
 			n := cmaf.FileNumber(kind, i, len(video))
-			list = append(list, cmaf.TrackFile{Name: s.Name, Number: n, Index: s.Index})
+			list = append(list, cmaf.TrackFile{Name: t.Name, Number: n, Index: t.Index})
 		}
 		return list
 	}
@@ -33,15 +33,15 @@ func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 
 func (o fmp4Output) jobs(r *run) (jobs []job) {
 	files := o.files(r.video, r.audio)
-	streams := slices.Concat(r.video, r.audio)
+	tracks := slices.Concat(r.video, r.audio)
 	render := func(indexes []cmaf.TrackIndex, _ int, boxes ...[]byte) (cmaf.Layout, error) {
 		return cmaf.SingleFile(indexes[0], boxes...)
 	}
 	for i, file := range slices.Concat(files.Video, files.Audio) {
 		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(name), form: formZero, state: r.state.item(o.name(), name, formZero), streams: streams[i : i+1], render: render,
-			title: streams[i].Name,
+			key: o.key(name), form: formZero, state: r.state.item(o.name(), name, formZero), tracks: tracks[i : i+1], render: render,
+			title: tracks[i].Name,
 		}))
 	}
 	return jobs
@@ -88,7 +88,7 @@ func (o fmp4Output) keys(file string, _ *itemState) []string {
 	return []string{o.key(file), o.key(playlist)}
 }
 
-func (o fmp4Output) report(out *weir.TranscodeOutput, state *State, video, audio []Stream) {
+func (o fmp4Output) report(out *weir.TranscodeOutput, state *State, video, audio []Track) {
 	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
 	files := o.files(video, audio)
 	all := slices.Concat(files.Video, files.Audio)

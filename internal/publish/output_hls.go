@@ -42,11 +42,11 @@ func (o hlsOutput) segment(n int) string {
 // with CMAF a track.
 type variant struct {
 	name         string
-	video, audio *Stream // one may be nil
+	video, audio *Track // one may be nil
 }
 
-// main returns the stream whose segments determine those of the variant.
-func (v variant) main() *Stream {
+// main returns the track whose segments determine those of the variant.
+func (v variant) main() *Track {
 	if v.video != nil {
 		return v.video
 	}
@@ -83,7 +83,7 @@ func (v variant) extra() []time.Duration {
 }
 
 // variants returns first the variants of the video, then those of audio with segments of its own.
-func (o hlsOutput) variants(video, audio []Stream) (list []variant) {
+func (o hlsOutput) variants(video, audio []Track) (list []variant) {
 	muxed := o.ts && len(video) > 0 && len(audio) > 0
 	for i := range video {
 		v := variant{name: video[i].Name, video: &video[i]}
@@ -262,7 +262,7 @@ func (o hlsOutput) keys(variant string, state *itemState) []string {
 	return keys
 }
 
-func (o hlsOutput) report(out *weir.TranscodeOutput, state *State, _, _ []Stream) {
+func (o hlsOutput) report(out *weir.TranscodeOutput, state *State, _, _ []Track) {
 	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
 	if len(out.Renditions) > 0 { // all have the same manifest
 		reportSigned(out, state, o.name(), out.Renditions[0].Name, out.HLS.Path)
@@ -276,11 +276,11 @@ func (o hlsOutput) report(out *weir.TranscodeOutput, state *State, _, _ []Stream
 	}
 }
 
-// hlsRenditions returns the entries of streams in a master playlist.
-func hlsRenditions(streams []Stream) []cmaf.Rendition {
-	list := make([]cmaf.Rendition, len(streams))
-	for i, s := range streams {
-		list[i] = cmaf.Rendition{Name: s.Name, URI: s.Name + "/" + hlsPlaylist, Index: s.Index}
+// hlsRenditions returns the entries of tracks in a master playlist.
+func hlsRenditions(tracks []Track) []cmaf.Rendition {
+	list := make([]cmaf.Rendition, len(tracks))
+	for i, t := range tracks {
+		list[i] = cmaf.Rendition{Name: t.Name, URI: t.Name + "/" + hlsPlaylist, Index: t.Index}
 	}
 	return list
 }
@@ -294,17 +294,17 @@ func (o hlsOutput) mediaPlaylist(v variant) hls.Media {
 	return hls.Media{Type: hls.VOD, Ended: true, Segments: segments}
 }
 
-func (s *Stream) track() *cmaf.Track {
-	if s == nil {
+func (t *Track) track() *cmaf.Track {
+	if t == nil {
 		return nil
 	}
-	return &s.Index.Track
+	return &t.Index.Track
 }
 
-// stored returns the track of the stream in the working storage.
-func (s *Stream) stored(work blob.Store) *media.Track {
-	if s == nil {
+// stored returns the track of the track in the working storage.
+func (t *Track) stored(work blob.Store) *media.Track {
+	if t == nil {
 		return nil
 	}
-	return media.NewTrack(work, s.Prefix, s.Index)
+	return media.NewTrack(work, t.Prefix, t.Index)
 }

@@ -20,10 +20,10 @@ func (o mp4Output) jobs(r *run) (jobs []job) {
 	if len(renditions) == 0 {
 		renditions, audio = audio, nil
 	}
-	for _, s := range renditions {
+	for _, t := range renditions {
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(o.file(s.Name)), state: r.state.item(o.name(), s.Name, ""),
-			streams: append([]Stream{s}, audio...), render: cmaf.Progressive, grows: true, title: s.Name,
+			key: o.key(o.file(t.Name)), state: r.state.item(o.name(), t.Name, ""),
+			tracks: append([]Track{t}, audio...), render: cmaf.Progressive, grows: true, title: t.Name,
 		}))
 	}
 	return jobs
@@ -37,7 +37,7 @@ func (o mp4Output) keys(rendition string, _ *itemState) []string {
 	return []string{o.key(o.file(rendition))}
 }
 
-func (o mp4Output) report(out *weir.TranscodeOutput, state *State, _, _ []Stream) {
+func (o mp4Output) report(out *weir.TranscodeOutput, state *State, _, _ []Track) {
 	for i := range out.Renditions {
 		r := &out.Renditions[i]
 		r.MP4 = o.path(o.file(r.Name))
@@ -49,7 +49,7 @@ func (o mp4Output) report(out *weir.TranscodeOutput, state *State, _, _ []Stream
 
 // MP4Size returns the size of the MP4 file of a rendition with the default audio, without making
 // it.
-func MP4Size(rendition Stream, audio []Stream) (int64, error) {
+func MP4Size(rendition Track, audio []Track) (int64, error) {
 	indexes := []cmaf.TrackIndex{rendition.Index}
 	if len(audio) > 0 && rendition.Index.Track.Kind == cmaf.Video {
 		indexes = append(indexes, audio[0].Index)

@@ -1,7 +1,7 @@
 // Package publish puts the tracks of a result where they can be played: [Outputs] renders them as
 // HLS, MP4 and fragmented MP4 and puts that to a caller's storage, [Asset] makes them playable in
 // weir's own. Both publish tracks that still grow. How a track was made does not matter here: a
-// [Stream] is a track of package media as far as it is stored, with bounds of what will follow.
+// [Track] is a track of package media as far as it is stored, with bounds of what will follow.
 //
 // Outputs are signed (C2PA) while they are sent, see [Signing]; [Signer] also signs presentations of
 // assets. [VerifyPlaylist] verifies what was signed.
@@ -20,18 +20,18 @@ import (
 	"weir/internal/weir"
 )
 
-// Outputs renders streams in the caller's formats and puts them to the caller's destination. Each
+// Outputs renders tracks in the caller's formats and puts them to the caller's destination. Each
 // format is an [output]; run.send sends every object.
 //
 // Publish may be called whenever there is something new: it puts everything that is contiguous from
 // the start and was not put before. Its progress is in a [State], which the caller keeps
-// between calls, also over a crash. The result depends on the streams alone, so repeated work gives
+// between calls, also over a crash. The result depends on the tracks alone, so repeated work gives
 // the same bytes under the same keys. Playlists are put after everything else, and the master
 // playlist of HLS very last: an output without it is not finished.
 //
 // Memory does not depend on the duration of the source, except for the index.
 type Outputs struct {
-	Store   blob.Store            // has the streams
+	Store   blob.Store            // has the tracks
 	Dest    blob.Dest             // gets the outputs
 	Formats weir.TranscodeOutputs // with their paths
 	TS      bool                  // HLS has MPEG-TS segments, else CMAF; all video is H.264
@@ -53,8 +53,8 @@ const uploads = 4
 // run is a call of Publish.
 type run struct {
 	*Outputs
-	video []Stream
-	audio []Stream // the default first
+	video []Track
+	audio []Track // the default first
 	slots *semaphore.Weighted
 
 	rendering *sync.Mutex // see Outputs.Rendering
@@ -66,10 +66,10 @@ type run struct {
 // job is a part of a run, concurrent with the others.
 type job func(context.Context) error
 
-// Publish puts what is new. When all streams are complete it finishes the outputs, and
+// Publish puts what is new. When all tracks are complete it finishes the outputs, and
 // state.Finished is true. Then it seals the destination, and state.Base is its URL. After an error,
 // state has what was done, and another call continues from there.
-func (p *Outputs) Publish(ctx context.Context, state *State, video, audio []Stream) (err error) {
+func (p *Outputs) Publish(ctx context.Context, state *State, video, audio []Track) (err error) {
 	if !state.Finished {
 		if err := p.publish(ctx, state, video, audio); err != nil || !state.Finished {
 			return err
@@ -81,7 +81,7 @@ func (p *Outputs) Publish(ctx context.Context, state *State, video, audio []Stre
 	return err
 }
 
-func (p *Outputs) publish(ctx context.Context, state *State, video, audio []Stream) error {
+func (p *Outputs) publish(ctx context.Context, state *State, video, audio []Track) error {
 	r := &run{
 		Outputs: p, video: video, audio: audio, state: state,
 		slots: semaphore.NewWeighted(uploads), rendering: p.Rendering,
@@ -104,7 +104,7 @@ func (p *Outputs) publish(ctx context.Context, state *State, video, audio []Stre
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(slices.Concat(video, audio), Stream.incomplete) {
+	if slices.ContainsFunc(slices.Concat(video, audio), Track.incomplete) {
 		return nil
 	}
 	for _, o := range p.list() {

@@ -33,7 +33,7 @@ import (
 // tracks in segments of two seconds.
 type presentation struct {
 	store        blob.Store
-	video, audio []Stream
+	video, audio []Track
 }
 
 func TestMain(m *testing.M) {
@@ -59,13 +59,13 @@ func makePresentation(t *testing.T, store blob.Store, codec []string) presentati
 	for _, size := range []string{"320x180", "160x90"} {
 		pattern := fmt.Sprintf("testsrc2=size=%s:rate=25:duration=%g", size, testFrames/25.0)
 		args := append([]string{"-f", "lavfi", "-i", pattern, "-pix_fmt", "yuv420p"}, codec...)
-		s := encodeStream(t, store, "work/t/"+size, append(args, "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)"))
+		s := encodeTrack(t, store, "work/t/"+size, append(args, "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)"))
 		s.Name, s.FPS = size, 25
 		p.video = append(p.video, s)
 	}
 	for k, hertz := range []int{440, 880} {
 		audio := fmt.Sprintf("sine=frequency=%d:sample_rate=48000:duration=%g", hertz, testFrames/25.0)
-		s := encodeStream(t, store, "work/t/audio"+strconv.Itoa(k), []string{"-f", "lavfi", "-i", audio, "-c:a", "aac", "-b:a", "64k"})
+		s := encodeTrack(t, store, "work/t/audio"+strconv.Itoa(k), []string{"-f", "lavfi", "-i", audio, "-c:a", "aac", "-b:a", "64k"})
 		s.Name = "audio" + strconv.Itoa(k)
 		s.Index.Track.Default = k == 0
 		p.audio = append(p.audio, s)
@@ -96,8 +96,8 @@ var madeByFFmpeg = func() func(t *testing.T, args []string) []byte {
 	}
 }()
 
-// encodeStream runs ffmpeg and stores what it makes as a track.
-func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) Stream {
+// encodeTrack runs ffmpeg and stores what it makes as a track.
+func encodeTrack(t *testing.T, store blob.Store, prefix string, args []string) Track {
 	t.Helper()
 	args = append(args, "-f", "mp4", "-movflags", "frag_keyframe+empty_moov+default_base_moof+negative_cts_offsets", "-frag_duration", "1000000", "pipe:1")
 	out := madeByFFmpeg(t, args)
@@ -138,11 +138,11 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 		t.Fatal(err)
 	}
 	index := w.Index()
-	return Stream{Prefix: prefix, Index: index, Complete: true, Samples: index.Frames(), Length: index.Duration()}
+	return Track{Prefix: prefix, Index: index, Complete: true, Samples: index.Frames(), Length: index.Duration()}
 }
 
-// upTo returns a stream as it is when it has n segments.
-func (s Stream) upTo(n int) Stream {
+// upTo returns a track as it is when it has n segments.
+func (s Track) upTo(n int) Track {
 	if n < len(s.Index.Segments) {
 		s.Index.Segments, s.Complete = s.Index.Segments[:n:n], false
 	}
@@ -197,14 +197,14 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-func (p *Outputs) describe(state *State, video, audio []Stream) (out weir.TranscodeOutput) {
+func (p *Outputs) describe(state *State, video, audio []Track) (out weir.TranscodeOutput) {
 	p.Describe(&out, state, video, audio)
 	return out
 }
 
 // wantSizes compares the sizes of renditions with those of the files that were put for them, for
 // all outputs and as if there were only some of them.
-func wantSizes(t *testing.T, outputs Outputs, state *State, video, audio []Stream) {
+func wantSizes(t *testing.T, outputs Outputs, state *State, video, audio []Track) {
 	t.Helper()
 	files, all := outputs.Dest.(*mediatest.Destination).Contents(t), outputs.Formats
 	for _, outputs.Formats = range []weir.TranscodeOutputs{all, {HLS: all.HLS, FMP4: all.FMP4}, {HLS: all.HLS}, {FMP4: all.FMP4}} {
@@ -347,7 +347,7 @@ func TestAbort(t *testing.T) {
 	dest.Parts = smallParts
 	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
 	var state State
-	video := []Stream{p.video[0].upTo(3), p.video[1].upTo(3)}
+	video := []Track{p.video[0].upTo(3), p.video[1].upTo(3)}
 	if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 		t.Fatal(err)
 	}
@@ -381,9 +381,9 @@ func TestLostUpload(t *testing.T) {
 	outputs := Outputs{
 		Store: p.store, Dest: dest, Formats: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(),
 	}
-	part := func() (State, []Stream) {
+	part := func() (State, []Track) {
 		var state State
-		video := []Stream{p.video[0].upTo(3)}
+		video := []Track{p.video[0].upTo(3)}
 		if err := outputs.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
@@ -480,15 +480,15 @@ func TestPublishAsset(t *testing.T) {
 	asset := Asset{Store: p.store, Prefix: "work/t", Duration: 7.6}
 	steps := []struct {
 		name         string
-		video, audio []Stream
+		video, audio []Track
 		want         string // renditions and their segments
 		playable     bool
 	}{
-		{"audio is missing", []Stream{p.video[0], p.video[1].upTo(1)}, []Stream{p.audio[0].upTo(2)}, "", false},
-		{"only sound is there", []Stream{p.video[0].upTo(0), p.video[1].upTo(0)}, p.audio, "", false},
-		{"one has not begun", []Stream{p.video[0].upTo(1), p.video[1].upTo(0)}, p.audio, "", false},
-		{"all grow", []Stream{p.video[0].upTo(1), p.video[1].upTo(1)}, p.audio, "320x180:1 160x90:1 audio0:4 audio1:4", true},
-		{"one passes through", []Stream{p.video[0], p.video[1].upTo(2)}, p.audio, "320x180:4 audio0:4 audio1:4", true},
+		{"audio is missing", []Track{p.video[0], p.video[1].upTo(1)}, []Track{p.audio[0].upTo(2)}, "", false},
+		{"only sound is there", []Track{p.video[0].upTo(0), p.video[1].upTo(0)}, p.audio, "", false},
+		{"one has not begun", []Track{p.video[0].upTo(1), p.video[1].upTo(0)}, p.audio, "", false},
+		{"all grow", []Track{p.video[0].upTo(1), p.video[1].upTo(1)}, p.audio, "320x180:1 160x90:1 audio0:4 audio1:4", true},
+		{"one passes through", []Track{p.video[0], p.video[1].upTo(2)}, p.audio, "320x180:4 audio0:4 audio1:4", true},
 		{"complete", p.video, p.audio, "320x180:4 160x90:4 audio0:4 audio1:4", true},
 	}
 	var state AssetState
@@ -521,7 +521,7 @@ func TestPublishAsset(t *testing.T) {
 }
 
 // bucketFilm is a film that goes to a bucket, whose parts must be large.
-func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.Store, video, audio Stream) {
+func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.Store, video, audio Track) {
 	t.Helper()
 	bucket = s3test.Start(t)
 	opened, err := blob.OpenDest(bucket.URL(), blob.Options{})
@@ -539,9 +539,9 @@ func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.S
 		"-f", "lavfi", "-i", "nullsrc=size=320x180:rate=25:duration=7.6,noise=alls=100:allf=t", "-pix_fmt", "yuv420p",
 		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "12", "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)",
 	}
-	video = encodeStream(t, work, "work/noise", noise)
+	video = encodeTrack(t, work, "work/noise", noise)
 	video.Name = "noise"
-	audio = encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
+	audio = encodeTrack(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
 	audio.Name = "audio0"
 	if size := video.Index.Size(); size < 3*blob.MinPart {
 		t.Fatalf("the video has only %d bytes", size)
@@ -559,7 +559,7 @@ func TestLostParts(t *testing.T) {
 	outputs := Outputs{Store: work, Dest: dest, Formats: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
 	var state State
 	for n := 0; n < 4 && (state.items["mp4"]["noise"] == nil || len(state.items["mp4"]["noise"].Parts) == 0); n++ {
-		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
+		if err := outputs.Publish(t.Context(), &state, []Track{video.upTo(n)}, []Track{audio}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -572,7 +572,7 @@ func TestLostParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := outputs.Publish(t.Context(), &state, []Stream{video}, []Stream{audio}); err != nil {
+	if err := outputs.Publish(t.Context(), &state, []Track{video}, []Track{audio}); err != nil {
 		t.Fatal(err)
 	}
 	mediatest.WantFrames(t, bucket.Dir, testFrames, "noise.mp4")
@@ -588,7 +588,7 @@ func TestPublishToBucket(t *testing.T) {
 	outputs := Outputs{Store: work, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
 	var state, begun State
 	for n := range 5 {
-		if err := outputs.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
+		if err := outputs.Publish(t.Context(), &state, []Track{video.upTo(n)}, []Track{audio}); err != nil {
 			t.Fatal(err)
 		}
 		if state = afterRestart(t, state); len(state.items["mp4"]["noise"].Parts) > 0 {
@@ -604,7 +604,7 @@ func TestPublishToBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := outputs.Publish(t.Context(), &begun, []Stream{video}, []Stream{audio}); err != nil {
+	if err := outputs.Publish(t.Context(), &begun, []Track{video}, []Track{audio}); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")

@@ -195,7 +195,7 @@ func (r *run) putManifest(ctx context.Context, f growingFile, file *c2pa.File, h
 	if err != nil {
 		return signed, err
 	}
-	final, err := r.file(layout, f.streams)
+	final, err := r.file(layout, f.tracks)
 	if err == nil {
 		o.open = final.Reader
 	}
@@ -244,11 +244,11 @@ func (h *hashing) Read(p []byte) (int, error) {
 // signedBatch is how many segments of a track are signed and sent before their progress is noted.
 const signedBatch = 4 * uploads
 
-// expectedSegments estimates how many segments a stream will have.
-func (s Stream) expectedSegments() int {
-	count := len(s.Index.Segments)
-	if so := s.Index.Duration(); !s.Complete && so > 0 {
-		count = max(count, int(float64(count)*s.Length.Seconds()/so.Seconds()))
+// expectedSegments estimates how many segments a track will have.
+func (t Track) expectedSegments() int {
+	count := len(t.Index.Segments)
+	if so := t.Index.Duration(); !t.Complete && so > 0 {
+		count = max(count, int(float64(count)*t.Length.Seconds()/so.Seconds()))
 	}
 	return count
 }

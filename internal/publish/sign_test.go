@@ -112,7 +112,7 @@ func TestPublishSigned(t *testing.T) {
 			for _, n := range tt.steps {
 				for {
 					video, audio := slices.Clone(p.video), slices.Clone(p.audio)
-					for _, list := range [][]Stream{video, audio} {
+					for _, list := range [][]Track{video, audio} {
 						for i := range list {
 							list[i] = list[i].upTo(n)
 							list[i].Length = max(list[i].Length, tt.long)

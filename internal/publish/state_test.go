@@ -125,7 +125,7 @@ func TestSeal(t *testing.T) {
 	dest := &late{Destination: disk, fail: true}
 	outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: true, Dir: t.TempDir()}
 	var state State
-	if err := outputs.Publish(t.Context(), &state, []Stream{p.video[0].upTo(2)}, p.audio); err != nil || dest.sealed != 0 {
+	if err := outputs.Publish(t.Context(), &state, []Track{p.video[0].upTo(2)}, p.audio); err != nil || dest.sealed != 0 {
 		t.Fatalf("sealed %d times before everything was there: %v", dest.sealed, err)
 	}
 	if err := outputs.Publish(t.Context(), &state, p.video[:1], p.audio); weir.KindOf(err) != weir.Upstream || dest.sealed != 1 || state.Base != "" {
@@ -155,7 +155,7 @@ func TestWithdraw(t *testing.T) {
 		outputs := Outputs{Store: p.store, Dest: dest, Formats: allOutputs(), TS: ts, Dir: t.TempDir()}
 		for _, segments := range []int{2, 3, 4} {
 			var state State
-			if err := outputs.Publish(t.Context(), &state, []Stream{p.video[0].upTo(segments)}, p.audio); err != nil {
+			if err := outputs.Publish(t.Context(), &state, []Track{p.video[0].upTo(segments)}, p.audio); err != nil {
 				t.Fatal(err)
 			}
 			state = afterRestart(t, state)

@@ -59,13 +59,13 @@ func (v *verifier) playlist(ctx context.Context, address string, top bool) error
 	}
 	master, list, err := hls.Parse(text)
 	if err != nil {
-		return weir.Errorf(weir.Invalid, "%s: is not a playlist: %s", address, err)
+		return weir.Errorf(weir.Invalid, "%s: is not an HLS playlist: %s", address, err)
 	}
 	if list != nil {
 		return v.media(ctx, address, list)
 	}
 	if !top {
-		return weir.Errorf(weir.Invalid, "%s: is not a playlist of segments", address)
+		return weir.Errorf(weir.Invalid, "%s: is not a media playlist", address)
 	}
 	var uris []string
 	for _, variant := range master.Variants {
@@ -83,7 +83,7 @@ func (v *verifier) playlist(ctx context.Context, address string, top bool) error
 			continue
 		}
 		if v.done[inner] = true; len(v.done) > maxVerifiedFiles {
-			return weir.Errorf(weir.Invalid, "%s: names too many playlists", address)
+			return weir.Errorf(weir.Invalid, "%s: refers to too many playlists", address)
 		}
 		if err := v.playlist(ctx, inner, false); err != nil {
 			return err
@@ -99,7 +99,7 @@ func relative(base, uri string) (string, error) {
 	}
 	// What a server says can't make this machine read its own files.
 	if err != nil || from.Scheme == "file" && !strings.HasPrefix(base, "file:") {
-		return "", weir.Errorf(weir.Invalid, "%s: names %q, which can't be read", base, uri)
+		return "", weir.Errorf(weir.Invalid, "%s: refers to %q, which is not a valid URL", base, uri)
 	}
 	return from.String(), nil
 }
@@ -112,7 +112,7 @@ func (v *verifier) media(ctx context.Context, address string, list *hls.Media) e
 		case s.Map == nil && s.Gap:
 			continue
 		case s.Map == nil:
-			problem := c2pa.Problem{Code: "general.error", Explanation: "its segments are MPEG-TS, which can't be signed"}
+			problem := c2pa.Problem{Code: "general.error", Explanation: "its segments are MPEG-TS, which C2PA does not support"}
 			v.results = append(v.results, Verified{Name: address, Report: c2pa.Report{State: c2pa.Unsigned, Problems: []c2pa.Problem{problem}}})
 			return nil
 		case s.Map.Length > 0 || s.Length > 0: // ranges of a file that is signed as a whole
@@ -169,7 +169,7 @@ func (v *verifier) end(t *verifiedTrack, whole bool) {
 		return
 	}
 	if count := t.Count(); whole && !t.unsigned && count > 0 && t.segments != count {
-		t.Fail(t.playlist, fmt.Sprintf("the playlist has %d segments, %d were signed", t.segments, count))
+		t.Fail(t.playlist, fmt.Sprintf("the playlist has %d segments, but %d were signed", t.segments, count))
 	}
 	v.results = append(v.results, Verified{Name: t.playlist, Segments: t.good, Report: t.Report()})
 }
@@ -186,7 +186,7 @@ func (v *verifier) segment(ctx context.Context, address, uri string, t *verified
 	defer file.Close()
 	at, ok, err := t.Segment(name, file, size)
 	if ok && at != t.segments {
-		t.Fail(name, fmt.Sprintf("the playlist has segment %d at the place of segment %d", at, t.segments))
+		t.Fail(name, fmt.Sprintf("the playlist has segment %d at the position of segment %d", at, t.segments))
 	} else if ok {
 		t.good++
 	}
@@ -240,7 +240,7 @@ func (v *verifier) read(ctx context.Context, address string, most int64) ([]byte
 	}
 	defer file.Close()
 	if size > most {
-		return nil, weir.Errorf(weir.TooLarge, "%s: has %d bytes, more than %d", address, size, most)
+		return nil, weir.Errorf(weir.TooLarge, "%s: has %d bytes; at most %d are allowed", address, size, most)
 	}
 	var data bytes.Buffer
 	_, err = io.Copy(&data, io.NewSectionReader(file, 0, size))

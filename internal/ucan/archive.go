@@ -31,7 +31,7 @@ type errText string
 func (e errText) Error() string { return string(e) }
 
 // decodeText returns the CAR file that the text of a proof contains: base64 of the file, or of a CID
-// with the file inside. White space, base64url and missing padding are forgiven.
+// with the file inside. White space, base64url and missing padding are accepted.
 func decodeText(text string) ([]byte, error) {
 	if len(text) > maxText {
 		return nil, errText("it is longer than 1 MiB")
@@ -59,7 +59,7 @@ func decodeText(text string) ([]byte, error) {
 		}
 		c, err := ipld.AsCID(b)
 		if err != nil || c.Codec() != ipld.CAR {
-			return nil, errText("it is cut off, or not a CID that contains a CAR file")
+			return nil, errText("it is truncated, or not a CID that contains a CAR file")
 		}
 		function, file := c.Digest()
 		if function != ipld.Identity {
@@ -87,15 +87,15 @@ func readArchive(file []byte, blocks int) (*archive, error) {
 		case errors.Is(err, io.EOF):
 			return a, nil
 		case err != nil:
-			return nil, errText("it is cut off, or a block of it can't be read")
+			return nil, errText("it is truncated, or one of its blocks can't be read")
 		case len(a.order) == blocks:
 			return nil, errText(fmt.Sprintf("it has more than %d blocks", blocks))
 		}
 		if function, digest := c.Digest(); c.Version1() != c || function != ipld.SHA256 || len(digest) != sha256.Size {
-			return nil, errText("a block of it has no SHA-256")
+			return nil, errText("one of its blocks has no SHA-256 hash")
 		}
 		if !c.Verify(block) {
-			return nil, errText("a block of it does not match its hash, so something changed it")
+			return nil, errText("one of its blocks does not match its hash, so it was changed")
 		}
 		a.order = append(a.order, c)
 		a.blocks[c] = block

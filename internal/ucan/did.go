@@ -1,6 +1,6 @@
 // Package ucan is user-controlled authorization. The service has an identity, a did:key, to which the
 // owner of a storage space delegates the right to write there. Check (proof.go) verifies such a proof
-// offline. With it, an Identity signs invocations for an upload service and reads the answers
+// offline. With it, an Identity signs invocations for an upload service and reads the responses
 // (message.go). Owners of spaces send invocations to this service, too (request.go). The package is
 // pure: no I/O, no clock, no randomness.
 //

@@ -54,21 +54,21 @@ func (r *reader) link(c ipld.CID) (*link, error) {
 		return nil, fault("it lacks a delegation that it refers to")
 	}
 	if c.Codec() != ipld.DagCBOR {
-		return nil, errText("a block of it is not a UCAN delegation")
+		return nil, errText("one of its blocks is not a UCAN delegation")
 	}
 	if err := r.scan(data); err != nil {
 		return nil, err
 	}
 	t, ok := readToken(data)
 	if !ok {
-		return nil, errText("a block of it is not a UCAN delegation")
+		return nil, errText("one of its blocks is not a UCAN delegation")
 	}
 	l := &link{token: t}
 	var okIss, okAud bool
 	l.iss, okIss = principalName(t.issuer)
 	l.aud, okAud = principalName(t.audience)
 	if !okIss || !okAud || !validSignature(t.signature) || !strings.HasPrefix(t.version, "0.9.") {
-		return nil, errText("a block of it is not a UCAN delegation of version 0.9")
+		return nil, errText("one of its blocks is not a UCAN delegation of version 0.9")
 	}
 	if t.expires != nil {
 		l.ends = time.Unix(*t.expires, 0).UTC()
@@ -155,7 +155,7 @@ func (r *reader) scan(data []byte) error {
 		if r.values > maxValues {
 			return fault("it has more than 8192 values")
 		}
-		return errText("a block of it is not a UCAN delegation")
+		return errText("one of its blocks is not a UCAN delegation")
 	}
 	return nil
 }

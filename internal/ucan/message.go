@@ -14,11 +14,11 @@ import (
 // MessageType is the media type of messages.
 const MessageType = "application/vnd.ipld.car"
 
-// maxAnswerBlocks bounds the answer of an upload service, which the operator trusts.
-const maxAnswerBlocks = 1 << 14
+// maxResponseBlocks bounds the response of an upload service, which the operator trusts.
+const maxResponseBlocks = 1 << 14
 
-// An Order is what an invocation asks for.
-type Order struct {
+// A Command is what an invocation asks for.
+type Command struct {
 	Audience  string // DID of the service
 	Can, With string
 	Args      Map
@@ -26,15 +26,15 @@ type Order struct {
 	Expires   time.Time // never if zero
 }
 
-// An Invocation is a signed order, ready to be sent.
+// An Invocation is a signed command, ready to be sent.
 type Invocation struct {
 	Link    ipld.CID
 	Message []byte // the CAR file to POST
 }
 
-// Invoke signs an order. The proof shows that this service may give it; it may be nil for orders
+// Invoke signs a command. The proof shows that this service may give it; it may be nil for commands
 // about the service itself.
-func (i Identity) Invoke(o Order, proof *Proof) (Invocation, error) {
+func (i Identity) Invoke(o Command, proof *Proof) (Invocation, error) {
 	if proof == nil {
 		return i.invoke(o, new(token), new(message))
 	}
@@ -50,7 +50,7 @@ func (i Identity) Invoke(o Order, proof *Proof) (Invocation, error) {
 }
 
 // invoke completes and signs a token, and returns the message with it.
-func (i Identity) invoke(o Order, t *token, m *message) (Invocation, error) {
+func (i Identity) invoke(o Command, t *token, m *message) (Invocation, error) {
 	var err error
 	if t.audience, err = principal(o.Audience); err != nil {
 		return Invocation{}, err
@@ -86,7 +86,7 @@ func (i Identity) Conclude(service string, task ipld.CID, key []byte) (Invocatio
 	m.add(c, block)
 	// The service takes those attached blocks that a fact links to.
 	t := &token{facts: []any{Map{"0": c}}}
-	return i.invoke(Order{Audience: service, Can: "ucan/conclude", With: i.DID(), Args: Map{"receipt": c}}, t, m)
+	return i.invoke(Command{Audience: service, Can: "ucan/conclude", With: i.DID(), Args: Map{"receipt": c}}, t, m)
 }
 
 // privateKey decodes an Ed25519 key with its public half.
@@ -98,7 +98,7 @@ func privateKey(b []byte) (ed25519.PrivateKey, error) {
 	}
 	key := ed25519.NewKeyFromSeed(b[n : n+ed25519.SeedSize])
 	if !bytes.Equal(b[n+ed25519.SeedSize:], principalOf(key.Public().(ed25519.PublicKey))) {
-		return nil, errors.New("its public half is that of another key")
+		return nil, errors.New("its public key belongs to another private key")
 	}
 	return key, nil
 }
@@ -167,8 +167,8 @@ func (m *message) encode() ([]byte, error) {
 	return append(ipld.AppendCARBlock(ipld.AppendCARHeader(nil, c), c, block), m.blocks...), nil
 }
 
-// An Answer is a message of a service with receipts.
-type Answer struct {
+// A Response is a message of a service with receipts.
+type Response struct {
 	receipts map[ipld.CID]Receipt
 	tasks    map[ipld.CID]Task
 }
@@ -180,7 +180,7 @@ type Receipt struct {
 	Next  []ipld.CID
 }
 
-// A Task is an invocation inside an answer.
+// A Task is an invocation inside a response.
 type Task struct {
 	Link      ipld.CID
 	Can, With string
@@ -188,36 +188,36 @@ type Task struct {
 	Facts     []any
 }
 
-// ReadAnswer reads the answer of a service. It does not verify the signatures of receipts, since the
+// ReadResponse reads the response of a service. It does not verify the signatures of receipts, since the
 // service is the one that the connection leads to.
-func ReadAnswer(file []byte) (*Answer, error) {
-	a, err := readArchive(file, maxAnswerBlocks)
+func ReadResponse(file []byte) (*Response, error) {
+	a, err := readArchive(file, maxResponseBlocks)
 	if err != nil {
-		return nil, fmt.Errorf("answer of the service: %w", err)
+		return nil, fmt.Errorf("response of the service: %w", err)
 	}
-	answer := &Answer{map[ipld.CID]Receipt{}, map[ipld.CID]Task{}}
+	response := &Response{map[ipld.CID]Receipt{}, map[ipld.CID]Task{}}
 	for _, c := range a.order {
 		if c.Codec() != ipld.DagCBOR {
 			continue
 		}
 		v, _, err := ipld.Decode(ipld.DagCBOR, a.blocks[c])
 		if err != nil {
-			return nil, fmt.Errorf("answer of the service: %w", err)
+			return nil, fmt.Errorf("response of the service: %w", err)
 		}
 		m, ok := v.(Map)
 		if !ok {
 			continue
 		}
 		if outcome, ok := m["ocm"].(Map); ok {
-			answer.addReceipt(outcome)
+			response.addReceipt(outcome)
 		} else if att, ok := m["att"].([]any); ok && len(att) == 1 {
-			answer.addTask(c, att[0], m["fct"])
+			response.addTask(c, att[0], m["fct"])
 		}
 	}
-	return answer, nil
+	return response, nil
 }
 
-func (a *Answer) addReceipt(outcome Map) {
+func (a *Response) addReceipt(outcome Map) {
 	of, _ := outcome["ran"].(ipld.CID)
 	out, _ := outcome["out"].(Map)
 	fx, _ := outcome["fx"].(Map)
@@ -236,7 +236,7 @@ func (a *Answer) addReceipt(outcome Map) {
 	a.receipts[of] = r
 }
 
-func (a *Answer) addTask(l ipld.CID, capability, facts any) {
+func (a *Response) addTask(l ipld.CID, capability, facts any) {
 	c, _ := capability.(Map)
 	t := Task{Link: l}
 	t.Can, _ = c["can"].(string)
@@ -246,14 +246,14 @@ func (a *Answer) addTask(l ipld.CID, capability, facts any) {
 	a.tasks[l] = t
 }
 
-// Receipt returns the receipt of a task, if it is in the answer.
-func (a *Answer) Receipt(task ipld.CID) (Receipt, bool) {
+// Receipt returns the receipt of a task, if it is in the response.
+func (a *Response) Receipt(task ipld.CID) (Receipt, bool) {
 	r, ok := a.receipts[task]
 	return r, ok
 }
 
 // Task returns the task that follows from a receipt and has this ability.
-func (a *Answer) Task(r Receipt, can string) (Task, bool) {
+func (a *Response) Task(r Receipt, can string) (Task, bool) {
 	for _, l := range r.Next {
 		if t, ok := a.tasks[l]; ok && t.Can == can {
 			return t, true

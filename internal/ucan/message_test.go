@@ -16,8 +16,8 @@ var service = NewIdentity([32]byte{5})
 // agent returns an identity whose key is testKey(n).
 func agent(n byte) Identity { return NewIdentity([32]byte(bytes.Repeat([]byte{n}, 32))) }
 
-func order(space string) Order {
-	return Order{Audience: service.DID(), Can: UploadList, With: space, Args: Map{"size": int64(10)}, Nonce: "1", Expires: recordedAt.Add(time.Minute)}
+func command(space string) Command {
+	return Command{Audience: service.DID(), Can: UploadList, With: space, Args: Map{"size": int64(10)}, Nonce: "1", Expires: recordedAt.Add(time.Minute)}
 }
 
 // TestRequests sends invocations from one Identity to another.
@@ -34,32 +34,32 @@ func TestRequests(t *testing.T) {
 		return proof(recorded(t, "good")[name], NewIdentity(recordedSeed), UploadAbilities()...)
 	}
 	toAgent := encodeDelegation(delegate(spaceKey, didOf(agentKey), []string{"upload/*"}))
-	change := func(f func(*Order)) Order {
-		o := order(space)
+	change := func(f func(*Command)) Command {
+		o := command(space)
 		f(&o)
 		return o
 	}
 	for name, tt := range map[string]struct {
 		by      Identity
-		order   Order
+		command Command
 		proof   *Proof
 		refused string
 	}{
-		"space":             {agent(1), order(space), nil, ""},
-		"agent":             {agent(2), order(space), proof(toAgent, agent(2), UploadList), ""},
-		"recorded":          {NewIdentity(recordedSeed), order(recordedProof("all").Space), recordedProof("all"), ""},
-		"no ability":        {NewIdentity(recordedSeed), order(recordedProof("w3").Space), recordedProof("w3"), "does not allow upload/list"},
-		"account":           {NewIdentity(recordedSeed), change(func(o *Order) { o.Can = UploadAdd }), recordedProof("account"), "an account issued a delegation"},
-		"stranger":          {agent(3), order(space), nil, "it has no delegation of the space"},
-		"proof of another":  {agent(3), order(space), proof(toAgent, agent(2), UploadList), "but " + agent(3).DID() + " uses it"},
-		"other ability":     {agent(2), change(func(o *Order) { o.Can = "space/blob/add" }), proof(toAgent, agent(2), UploadList), "does not allow space/blob/add"},
-		"other audience":    {agent(1), change(func(o *Order) { o.Audience = agent(4).DID() }), nil, "the invocation is for"},
-		"expired":           {agent(1), change(func(o *Order) { o.Expires = recordedAt }), nil, "ended at"},
-		"no space":          {agent(1), change(func(o *Order) { o.With = "did:web:example.com" }), nil, "must be a space"},
-		"without an end":    {agent(1), change(func(o *Order) { o.Expires = time.Time{} }), nil, ""},
-		"without arguments": {agent(1), change(func(o *Order) { o.Args = nil }), nil, ""},
+		"space":             {agent(1), command(space), nil, ""},
+		"agent":             {agent(2), command(space), proof(toAgent, agent(2), UploadList), ""},
+		"recorded":          {NewIdentity(recordedSeed), command(recordedProof("all").Space), recordedProof("all"), ""},
+		"no ability":        {NewIdentity(recordedSeed), command(recordedProof("w3").Space), recordedProof("w3"), "does not allow upload/list"},
+		"account":           {NewIdentity(recordedSeed), change(func(o *Command) { o.Can = UploadAdd }), recordedProof("account"), "an account issued a delegation"},
+		"stranger":          {agent(3), command(space), nil, "it has no delegation of the space"},
+		"proof of another":  {agent(3), command(space), proof(toAgent, agent(2), UploadList), "but " + agent(3).DID() + " uses it"},
+		"other ability":     {agent(2), change(func(o *Command) { o.Can = "space/blob/add" }), proof(toAgent, agent(2), UploadList), "does not allow space/blob/add"},
+		"other audience":    {agent(1), change(func(o *Command) { o.Audience = agent(4).DID() }), nil, "the invocation is for"},
+		"expired":           {agent(1), change(func(o *Command) { o.Expires = recordedAt }), nil, "ended at"},
+		"no space":          {agent(1), change(func(o *Command) { o.With = "did:web:example.com" }), nil, "must be a space"},
+		"without an end":    {agent(1), change(func(o *Command) { o.Expires = time.Time{} }), nil, ""},
+		"without arguments": {agent(1), change(func(o *Command) { o.Args = nil }), nil, ""},
 	} {
-		inv, err := tt.by.Invoke(tt.order, tt.proof)
+		inv, err := tt.by.Invoke(tt.command, tt.proof)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -74,11 +74,11 @@ func TestRequests(t *testing.T) {
 			}
 			continue
 		}
-		args := tt.order.Args
+		args := tt.command.Args
 		if args == nil {
 			args = Map{}
 		}
-		want := Request{Link: inv.Link, Space: tt.order.With, Can: tt.order.Can, Args: args, Ends: tt.order.Expires}
+		want := Request{Link: inv.Link, Space: tt.command.With, Can: tt.command.Can, Args: args, Ends: tt.command.Expires}
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -86,18 +86,18 @@ func TestRequests(t *testing.T) {
 }
 
 func TestBadMessages(t *testing.T) {
-	inv, err := agent(1).Invoke(order(agent(1).DID()), nil)
+	inv, err := agent(1).Invoke(command(agent(1).DID()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changed := bytes.Clone(inv.Message)
 	changed[len(changed)/2] ^= 1
-	answer, err := service.Reply(nil)
+	reply, err := service.Reply(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, body := range map[string][]byte{
-		"empty": nil, "text": []byte("hello"), "changed": changed, "cut off": inv.Message[:200], "no invocations": answer,
+		"empty": nil, "text": []byte("hello"), "changed": changed, "cut off": inv.Message[:200], "no invocations": reply,
 	} {
 		if requests, err := ReadRequests(body, service.DID(), recordedAt); err == nil {
 			t.Errorf("%s: %+v", name, requests)
@@ -106,11 +106,11 @@ func TestBadMessages(t *testing.T) {
 }
 
 func TestReply(t *testing.T) {
-	one, err := agent(1).Invoke(order(agent(1).DID()), nil)
+	one, err := agent(1).Invoke(command(agent(1).DID()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := agent(2).Invoke(order(agent(1).DID()), nil)
+	two, err := agent(2).Invoke(command(agent(1).DID()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestReply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := ReadAnswer(body)
+	a, err := ReadResponse(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestReply(t *testing.T) {
 
 // FuzzMessage has messages from both sides.
 func FuzzMessage(f *testing.F) {
-	inv, err := agent(1).Invoke(order(agent(1).DID()), nil)
+	inv, err := agent(1).Invoke(command(agent(1).DID()), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add(inv.Message)
 	f.Add(reply)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, _ = ReadAnswer(body)
+		_, _ = ReadResponse(body)
 		requests, err := ReadRequests(body, service.DID(), recordedAt)
 		if err == nil && len(requests) == 0 {
 			t.Error("no requests and no error")

@@ -206,12 +206,12 @@ func (s *search) path(l *link, depth int) (path, error) {
 	if f, ok := s.seen[l]; ok {
 		return f.path, f.err
 	}
-	p, err := s.look(l, depth)
+	p, err := s.findPath(l, depth)
 	s.seen[l] = found{p, err}
 	return p, err
 }
 
-func (s *search) look(l *link, depth int) (path, error) {
+func (s *search) findPath(l *link, depth int) (path, error) {
 	name := "its delegation from " + l.iss + " to " + l.aud
 	switch {
 	case depth == maxDepth:

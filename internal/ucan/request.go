@@ -8,8 +8,8 @@ import (
 	"weir/internal/weir"
 )
 
-// maxOrders is the number of invocations of a message.
-const maxOrders = 16
+// maxInvocations is the number of invocations of a message.
+const maxInvocations = 16
 
 // A Request is an invocation that somebody sent to this service. Refused is the reason not to do it.
 type Request struct {
@@ -29,12 +29,12 @@ func ReadRequests(file []byte, audience string, now time.Time) ([]Request, error
 		return nil, weir.Errorf(weir.Refused, "the body is not a message with UCAN invocations: %v", err)
 	}
 	r := &reader{archive: a}
-	orders, err := r.orders()
+	invocations, err := r.invocations()
 	if err != nil {
 		return nil, weir.Errorf(weir.Refused, "the body is not a message with UCAN invocations: %v", err)
 	}
 	var all []Request
-	for _, c := range orders {
+	for _, c := range invocations {
 		request := Request{Link: c}
 		request.Refused = r.request(c, audience, now, &request)
 		all = append(all, request)
@@ -42,8 +42,8 @@ func ReadRequests(file []byte, audience string, now time.Time) ([]Request, error
 	return all, nil
 }
 
-// orders returns the CIDs of the invocations of a message.
-func (r *reader) orders() ([]ipld.CID, error) {
+// invocations returns the CIDs of the invocations of a message.
+func (r *reader) invocations() ([]ipld.CID, error) {
 	if len(r.roots) != 1 || r.blocks[r.roots[0]] == nil {
 		return nil, errText("it has no root block")
 	}
@@ -58,7 +58,7 @@ func (r *reader) orders() ([]ipld.CID, error) {
 	m, _ := v.(Map)
 	body, _ := m["ucanto/message@7.0.0"].(Map)
 	execute, _ := body["execute"].([]any)
-	if len(execute) == 0 || len(execute) > maxOrders {
+	if len(execute) == 0 || len(execute) > maxInvocations {
 		return nil, errText("it must have 1 to 16 invocations")
 	}
 	var all []ipld.CID

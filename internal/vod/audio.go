@@ -20,7 +20,7 @@ import (
 type audioImport struct {
 	Engine
 	source *SourceAudio
-	place  string
+	key    string
 	from   time.Duration // see Source
 	writer media.Writer
 }
@@ -29,15 +29,15 @@ type audioImport struct {
 // which players handle better.
 const longHole = 0.5
 
-// place returns the key of an audio track of the source: a track, or a file.
-func (s *Source) place(k int) string { return s.Prefix + "/" + s.Audio[k].Dir }
+// audioKey returns the key of an audio track of the source: a track, or a file.
+func (s *Source) audioKey(k int) string { return s.Prefix + "/" + s.Audio[k].Dir }
 
 func (a *audioImport) read(ctx context.Context, r io.Reader) error {
-	if !a.source.Track {
-		return a.Store.Put(ctx, a.place, r, -1, blob.PutOptions{ContentType: "audio/x-matroska"})
+	if !a.source.AsTrack {
+		return a.Store.Put(ctx, a.key, r, -1, blob.PutOptions{ContentType: "audio/x-matroska"})
 	}
 	const seconds = 10
-	a.writer = media.Writer{Store: a.Store, Prefix: a.place}
+	a.writer = media.Writer{Store: a.Store, Prefix: a.key}
 	hole, err := readAudio(r, a.from, func(track cmaf.Track) {
 		a.writer.Begin(track, seconds*time.Second, func(open cmaf.Contents, at int64, _ cmaf.Sample) bool {
 			return at-open.Start >= seconds*int64(track.Timescale)
@@ -50,11 +50,11 @@ func (a *audioImport) read(ctx context.Context, r io.Reader) error {
 		return err
 	}
 	a.source.Copy = hole <= longHole
-	return media.Seal(ctx, a.Store, a.place, a.writer.Index())
+	return media.Seal(ctx, a.Store, a.key, a.writer.Index())
 }
 
 // empty reports whether a track has no packets.
-func (a *audioImport) empty() bool { return a.source.Track && len(a.writer.Index().Segments) == 0 }
+func (a *audioImport) empty() bool { return a.source.AsTrack && len(a.writer.Index().Segments) == 0 }
 
 func (a *audioImport) end() time.Duration { return a.writer.Track().Time(a.writer.Index().End()) }
 
@@ -69,7 +69,7 @@ func readAudio(r io.Reader, from time.Duration, begin func(cmaf.Track), add func
 	}
 	begin(track)
 	smoother := smoother{snap: int64(track.Timescale) / 50, end: track.Ticks(from)}
-	err = fragments(reader, track, func(f cmaf.Fragment) error { return add(smoother.add(f)) })
+	err = fragments(reader, track, func(f cmaf.Fragment) error { return add(smoother.smooth(f)) })
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
 		return nil, cmaf.Track{}, err
 	}
 	if len(tracks) != 1 || tracks[0].Kind != kind {
-		return nil, cmaf.Track{}, fmt.Errorf("%d tracks where one of %s should be", len(tracks), kind)
+		return nil, cmaf.Track{}, fmt.Errorf("ffmpeg wrote %d tracks, want one track of %s", len(tracks), kind)
 	}
 	return reader, tracks[0], nil
 }
@@ -104,7 +104,7 @@ type smoother struct {
 	hole int64         // the longest
 }
 
-func (s *smoother) add(f cmaf.Fragment) cmaf.Fragment {
+func (s *smoother) smooth(f cmaf.Fragment) cmaf.Fragment {
 	var out cmaf.Fragment
 	at, data := f.Start, f.Data
 	for _, sample := range f.Samples {
@@ -143,7 +143,7 @@ func join(a, b cmaf.Fragment) cmaf.Fragment {
 // video. If it is AAC already, it is only cut. The track is sealed. progress may be nil.
 func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func(share float64)) (RenditionResult, error) {
 	if k < 0 || k >= len(plan.Audio) {
-		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
+		return RenditionResult{}, fmt.Errorf("the plan has no audio track %d", k)
 	}
 	w := &media.Writer{Store: e.Store, Prefix: plan.Prefix + "/" + plan.Audio[k].Name}
 	begin := func(track cmaf.Track) {
@@ -176,7 +176,7 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func
 
 // recut copies the packets of a track into other segments.
 func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), w *media.Writer) error {
-	source, err := media.Open(ctx, e.Store, plan.Source.place(k))
+	source, err := media.Open(ctx, e.Store, plan.Source.audioKey(k))
 	if err != nil {
 		return err
 	}
@@ -201,17 +201,17 @@ func (e Engine) encodeAudio(
 	source := plan.Source.Audio[k]
 	audio := ffmpeg.Audio{
 		Lead: cmaf.Lead, Format: "matroska",
-		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate, First: plan.Source.From,
+		Channels: source.Track.Channels, SampleRate: source.Track.SampleRate, First: plan.Source.From,
 	}
 	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Damage: &damage, Progress: shareOf(plan.Source.Duration-plan.Source.From.Seconds(), progress)}
-	if source.Track {
-		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
+	if source.AsTrack {
+		track, err := media.Open(ctx, e.Store, plan.Source.audioKey(k))
 		if err != nil {
 			return damage, err
 		}
-		audio.Format, command.Stdin = "mp4", newFeed(ctx, track, allParts(track.Index()))
+		audio.Format, command.Stdin = "mp4", newTrackReader(ctx, track, allParts(track.Index()))
 	} else {
-		body, _, err := e.Store.Get(ctx, plan.Source.place(k), 0, -1)
+		body, _, err := e.Store.Get(ctx, plan.Source.audioKey(k), 0, -1)
 		if err != nil {
 			return damage, err
 		}
@@ -232,9 +232,9 @@ func (e Engine) encodeAudio(
 func checkAudio(plan Plan, k int, end time.Duration) error {
 	src := plan.Source
 	if end == 0 {
-		return weir.Errorf(weir.Invalid, "%s: there is no sound in audio track %d", badSource, k)
+		return weir.Errorf(weir.Invalid, "%s: audio track %d is empty", badSource, k)
 	}
-	if err := src.checkLength("audio", src.Audio[k].Stream, end); err != nil {
+	if err := src.checkLength("audio", src.Audio[k].Track, end); err != nil {
 		return err
 	}
 	if len(src.Audio) > 1 || src.Sequential != "" {

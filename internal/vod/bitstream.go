@@ -15,7 +15,7 @@ type bitstream struct {
 	kind    func([]byte) codec.NAL
 	several bool   // there are several sequence parameter sets
 	open    bool   // a group of pictures needs the one before it
-	odd     string // why frames can't be used elsewhere; "" = no reason so far
+	noCopy  string // why frames can't be used elsewhere; "" = no reason so far
 }
 
 func newBitstream(track cmaf.Track) bitstream {
@@ -23,14 +23,14 @@ func newBitstream(track cmaf.Track) bitstream {
 	b := bitstream{kind: codec.H264NAL}
 	switch {
 	case config.Record == nil || config.Codec != codec.H264 && config.Codec != codec.H265:
-		b.odd = "it is neither H.264 nor H.265"
+		b.noCopy = "it is neither H.264 nor H.265"
 		return b
 	case config.Codec == codec.H265:
 		b.kind = codec.H265NAL
 	}
 	var err error
 	if b.sets, err = config.ParameterSets(); err != nil {
-		b.odd = "its parameter sets are damaged"
+		b.noCopy = "its parameter sets are damaged"
 		return b
 	}
 	sequences := 0
@@ -43,14 +43,14 @@ func newBitstream(track cmaf.Track) bitstream {
 	return b
 }
 
-func (b *bitstream) look(s cmaf.Sample, data []byte) {
-	if b.odd != "" {
+func (b *bitstream) inspect(s cmaf.Sample, data []byte) {
+	if b.noCopy != "" {
 		return
 	}
 	key := false
 	for unit, err := range codec.Units(data, b.sets.LengthSize) {
 		if err != nil {
-			b.odd = "a frame is damaged"
+			b.noCopy = "a frame is damaged"
 			return
 		}
 		switch kind := b.kind(unit); {
@@ -58,7 +58,7 @@ func (b *bitstream) look(s cmaf.Sample, data []byte) {
 			key = true
 		case kind.ParameterSet():
 			if !slices.ContainsFunc(b.sets.Units, func(set []byte) bool { return bytes.Equal(set, unit) }) {
-				b.odd = "its parameter sets change"
+				b.noCopy = "its parameter sets change"
 				return
 			}
 		}
@@ -69,8 +69,8 @@ func (b *bitstream) look(s cmaf.Sample, data []byte) {
 // whyEncode returns why players can't play the track as it is; "" = they can.
 func (b *bitstream) whyEncode() string {
 	switch {
-	case b.odd != "":
-		return b.odd
+	case b.noCopy != "":
+		return b.noCopy
 	case b.several:
 		return "it has several sequence parameter sets"
 	case b.open:

@@ -34,7 +34,7 @@ type EncodeOptions struct {
 // segment must have the frames of the plan, with their times, and start with a key frame.
 func (e Engine) Encode(ctx context.Context, plan Plan, n int, o EncodeOptions) error {
 	if n < 0 || n >= len(plan.Chunks) {
-		return fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
+		return fmt.Errorf("chunk %d does not exist: the plan has %d", n, len(plan.Chunks))
 	}
 	if plan.Source.Sequential != "" {
 		return e.encodeFile(ctx, plan, o)
@@ -89,11 +89,11 @@ func (r *encodeRun) encode(ctx context.Context, e Engine, source *media.Track) e
 	last := &r.results[len(r.results)-1]
 	needed := r.plan.within(r.chunks[0], r.table.Needed(start, end+r.plan.overlap()))
 	command := ffmpeg.Command{
-		Args: encode.Args(), Stdin: newFeed(ctx, source, needed), Threads: encode.Threads, Pixels: r.plan.pixels(encode),
+		Args: encode.Args(), Stdin: newTrackReader(ctx, source, needed), Threads: encode.Threads, Pixels: r.plan.pixels(encode),
 		Damage: &last.Damage, Progress: r.report(),
 	}
 	if r.first == 0 { // viewers may be waiting for it
-		command.Priority, command.Relax = ffmpeg.Interactive, r.begun
+		command.Priority, command.Demote = ffmpeg.Interactive, r.begun
 	}
 	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 	rendition := r.encoded[i]
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
+		err = errors.New("ffmpeg wrote no frame")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", rendition.Name, err)
@@ -117,12 +117,12 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 	for c, chunk := range r.chunks {
 		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
 			times, next := r.plan.expected(n, rendition, r.table, int64(track.Timescale))
-			f, err := source.take(len(times))
+			f, err := source.read(len(times))
 			if err == nil {
-				err = settle(&f, times, next, int64(track.Timescale))
+				err = setTimes(&f, times, next, int64(track.Timescale))
 			}
 			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errMissing) {
-				return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: not all frames from %v on can be decoded",
+				return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: some frames after %v can't be decoded",
 					badSource, track.Time(times[0]).Round(time.Millisecond))
 			}
 			if err != nil {
@@ -132,22 +132,22 @@ func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *media.Wr
 				return err
 			}
 		}
-		if err := r.finish(c, i, resultOf(w, rendition.Name)); err != nil {
+		if err := r.addResult(c, i, resultOf(w, rendition.Name)); err != nil {
 			return err
 		}
 	}
-	if extra, err := source.take(1); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if extra, err := source.read(1); !errors.Is(err, io.ErrUnexpectedEOF) {
 		if err == nil {
-			err = fmt.Errorf("there are more frames than planned, the first at %v", track.Time(extra.Start))
+			err = fmt.Errorf("ffmpeg wrote more frames than planned, the first at %v", track.Time(extra.Start))
 		}
 		return fmt.Errorf("%s: %w", rendition.Name, err)
 	}
 	return nil
 }
 
-// finish adds rendition i of a chunk, which is done when it has all of them. The last one is done
+// addResult adds rendition i of a chunk, which is done when it has all of them. The last one is done
 // when ffmpeg has ended: it may still complain.
-func (r *encodeRun) finish(chunk, i int, result RenditionResult) error {
+func (r *encodeRun) addResult(chunk, i int, result RenditionResult) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result.Folder = r.Folder
@@ -191,7 +191,7 @@ func (r *encodeRun) report() func(ffmpeg.Progress) {
 // renditions.
 func (p *Plan) encode(idle int) ffmpeg.Encode {
 	return ffmpeg.Encode{
-		Lead: cmaf.Lead, Video: p.Source.Video.Stream.VideoFormat(), Timescale: p.Timescale,
+		Lead: cmaf.Lead, Video: p.Source.Video.Track.VideoFormat(), Timescale: p.Timescale,
 		Tick: p.Tick, Rate: p.Rate, Threads: threads(idle),
 	}
 }
@@ -234,8 +234,8 @@ func (r Rendition) encoder() ffmpeg.Rendition {
 
 // pixels returns the sizes of the source and all renditions of a run, for Command.Pixels.
 func (p *Plan) pixels(encode ffmpeg.Encode) int64 {
-	stream := p.Source.Video.Stream
-	total := int64(stream.Width) * int64(stream.Height)
+	track := p.Source.Video.Track
+	total := int64(track.Width) * int64(track.Height)
 	for _, r := range encode.Renditions {
 		total += int64(r.Width) * int64(r.Height)
 	}
@@ -310,8 +310,8 @@ type sampleReader struct {
 	left   cmaf.Fragment
 }
 
-// take returns the next n samples, or io.ErrUnexpectedEOF if there are less.
-func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
+// read returns the next n samples, or io.ErrUnexpectedEOF if there are less.
+func (r *sampleReader) read(n int) (cmaf.Fragment, error) {
 	var taken cmaf.Fragment
 	for len(taken.Samples) < n {
 		if len(r.left.Samples) == 0 {
@@ -338,12 +338,12 @@ func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
 
 var errMissing = errors.New("a frame is missing")
 
-// settle gives the frames of a segment the times of the plan, which may differ from the encoder's only by
+// setTimes gives the frames of a segment the times of the plan, which may differ from the encoder's only by
 // rounding: the i-th time is the presentation time of the i-th frame in display order, and the decode time of the
 // i-th frame in decode order. next is the start of the next segment.
-func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
+func setTimes(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	if len(f.Samples) == 0 {
-		return errors.New("it is empty")
+		return errors.New("it has no frame")
 	}
 	if !f.Samples[0].Sync {
 		return errors.New("it does not start with a key frame")
@@ -355,7 +355,7 @@ func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(shown[a], shown[b]) })
 	if order[0] != 0 {
-		return errors.New("a frame is shown before the key frame that it starts with")
+		return errors.New("a frame has an earlier presentation time than the key frame at the start")
 	}
 	near := max(timescale/500, 1) // two milliseconds
 	for rank, i := range order {
@@ -363,7 +363,7 @@ func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 		case d > near:
 			return errMissing
 		case d < -near:
-			return fmt.Errorf("frame %d is at %.4f seconds, should be at %.4f",
+			return fmt.Errorf("frame %d is at %.4f s, expected at %.4f s",
 				rank, float64(shown[i])/float64(timescale), float64(times[rank])/float64(timescale))
 		}
 		f.Samples[i].Offset = int32(times[rank] - times[i])
@@ -374,7 +374,7 @@ func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 			until = times[i+1]
 		}
 		if until <= times[i] {
-			return fmt.Errorf("frame %d lasts no time", i)
+			return fmt.Errorf("frame %d has no duration", i)
 		}
 		f.Samples[i].Duration = uint32(until - times[i])
 	}

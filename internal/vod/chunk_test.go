@@ -338,14 +338,14 @@ func TestResumedEncode(t *testing.T) {
 	if len(o.results) != len(o.plan.Chunks) {
 		t.Errorf("%d results of %d chunks", len(o.results), len(o.plan.Chunks))
 	}
-	video, _, err := o.Streams(t.Context(), o.plan, o.results, nil)
+	video, _, err := o.ResultTracks(t.Context(), o.plan, o.results, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckFrames(o.plan, video); err != nil {
 		t.Error(err)
 	}
-	// Thumbnails of a source that can't be taken apart come from a rendition.
+	// Thumbnails of a source that can't be demuxed come from a rendition.
 	whole := o.plan
 	whole.Source.Sequential = "it is a test"
 	if track, _, err := o.thumbnailTrack(t.Context(), whole, o.results); err != nil {

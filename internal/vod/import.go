@@ -34,9 +34,9 @@ type ImportOptions struct {
 	SegmentSeconds float64 // as in Request
 	Progress       func(share float64)
 
-	// Part is what the caller needs of the file; nil = all of it. Import reads some more, and the whole file
-	// where it can't find the part without.
-	Part *Part
+	// Excerpt is what the caller needs of the file; nil = all of it. Import reads some more, and the whole
+	// file where it can't find the excerpt without.
+	Excerpt *Excerpt
 }
 
 const badSource = ffmpeg.InvalidSource
@@ -68,8 +68,8 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if err := e.limits(segmentSeconds(o.SegmentSeconds)).checkProbe(probe); err != nil {
 		return Source{}, err
 	}
-	for _, stream := range probe.Other {
-		if len(probe.Video) == 0 && stream.Kind == "video" {
+	for _, track := range probe.Other {
+		if len(probe.Video) == 0 && track.Kind == "video" {
 			return Source{}, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
 	}
@@ -78,8 +78,8 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 			return Source{}, err
 		}
 	}
-	if o.Part != nil {
-		if src, complete := e.importPart(ctx, o, probe); complete || ctx.Err() != nil {
+	if o.Excerpt != nil {
+		if src, complete := e.importExcerpt(ctx, o, probe); complete || ctx.Err() != nil {
 			return src, context.Cause(ctx)
 		}
 	}
@@ -108,9 +108,9 @@ func newSource(prefix string, probe ffmpeg.Probe) Source {
 		src.Video = newSourceVideo(probe)
 		src.Sequential = whySequential(probe)
 	}
-	for _, stream := range probe.Audio {
-		audio := SourceAudio{Stream: stream, Dir: fmt.Sprintf("source-audio%d", stream.Index), Track: stream.Codec == "aac" && stream.Profile == "LC"}
-		if !audio.Track {
+	for _, track := range probe.Audio {
+		audio := SourceAudio{Track: track, Dir: fmt.Sprintf("source-audio%d", track.Index), AsTrack: track.Codec == "aac" && track.Profile == "LC"}
+		if !audio.AsTrack {
 			audio.Dir += ".mka"
 		}
 		src.Audio = append(src.Audio, audio)
@@ -139,7 +139,7 @@ func (e Engine) Tracks(ctx context.Context, src Source) (video *media.Track, aud
 	}
 	var plan *Plan
 	for k := range src.Audio {
-		place := src.place(k)
+		key := src.audioKey(k)
 		if !src.Audio[k].Copy {
 			if plan == nil {
 				p, err := e.Plan(ctx, src, Request{})
@@ -152,9 +152,9 @@ func (e Engine) Tracks(ctx context.Context, src Source) (video *media.Track, aud
 			if err != nil {
 				return nil, nil, err
 			}
-			place = plan.Prefix + "/" + result.Name
+			key = plan.Prefix + "/" + result.Name
 		}
-		track, err := media.Open(ctx, e.Store, place)
+		track, err := media.Open(ctx, e.Store, key)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -165,14 +165,14 @@ func (e Engine) Tracks(ctx context.Context, src Source) (video *media.Track, aud
 
 // whySequential returns why a video can't be demuxed; "" = it can. Each packet must be a frame.
 func whySequential(probe ffmpeg.Probe) string {
-	stream := probe.Video[0]
+	track := probe.Video[0]
 	switch {
-	case !ffmpeg.Copyable(stream.Codec):
-		return "no way is known to take " + stream.Codec + " apart"
-	case stream.Codec == "mpeg4":
-		return "frames of " + stream.Codec + " may be left out"
-	case stream.Codec == "h264" && stream.Interlaced() && !strings.Contains(probe.Demuxer, "mp4"):
-		return "half pictures may come in packets of their own"
+	case !ffmpeg.Copyable(track.Codec):
+		return track.Codec + " can't be stored in fragmented MP4"
+	case track.Codec == "mpeg4":
+		return track.Codec + " may have packets without a frame"
+	case track.Codec == "h264" && track.Interlaced() && !strings.Contains(probe.Demuxer, "mp4"):
+		return "its fields may be in separate packets"
 	}
 	return ""
 }
@@ -228,7 +228,7 @@ func (im *importer) read(ctx context.Context) error {
 	return im.run(ctx)
 }
 
-// run starts ffmpeg and reads its output, with one goroutine for each stream.
+// run starts ffmpeg and reads its output, with one goroutine for each track.
 func (im *importer) run(ctx context.Context) error {
 	src := im.src
 	remux := ffmpeg.Remux{
@@ -237,22 +237,22 @@ func (im *importer) run(ctx context.Context) error {
 	var consumers []func(context.Context, io.Reader) error
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
-		im.video.delay, im.video.whole = im.delay, max(src.To-partMargin/2, 0)
-		if remux.Strict && src.Video.Stream.Frames > 0 {
+		im.video.delay, im.video.whole = im.delay, max(src.To-excerptMargin/2, 0)
+		if remux.Strict && src.Video.Track.Frames > 0 {
 			// The duration is that of the edit list, which fragments don't have.
-			im.video.limit = promised(src.Probe, src.Video.Stream)
+			im.video.limit = headerTrackEnd(src.Probe, src.Video.Track)
 		}
-		remux.Streams = append(remux.Streams, ffmpeg.Copy{Stream: src.Video.Stream.Index, Codec: src.Video.Stream.Codec})
+		remux.Tracks = append(remux.Tracks, ffmpeg.Copy{Track: src.Video.Track.Index, Codec: src.Video.Track.Codec})
 		consumers = append(consumers, im.video.read)
 	}
 	im.audio = make([]audioImport, len(src.Audio))
 	for k, audio := range src.Audio {
-		im.audio[k] = audioImport{Engine: im.Engine, source: &src.Audio[k], place: src.place(k), from: src.From}
-		remux.Streams = append(remux.Streams, ffmpeg.Copy{Stream: audio.Stream.Index, Codec: audio.Stream.Codec, Matroska: !audio.Track})
+		im.audio[k] = audioImport{Engine: im.Engine, source: &src.Audio[k], key: src.audioKey(k), from: src.From}
+		remux.Tracks = append(remux.Tracks, ffmpeg.Copy{Track: audio.Track.Index, Codec: audio.Track.Codec, Matroska: !audio.AsTrack})
 		consumers = append(consumers, im.audio[k].read)
 	}
-	for _, stream := range imported(src.Probe) {
-		remux.Packets = append(remux.Packets, stream.Index)
+	for _, track := range imported(src.Probe) {
+		remux.Packets = append(remux.Packets, track.Index)
 	}
 	im.packets = packets{
 		limits: im.limits(segmentSeconds(im.options.SegmentSeconds)), hasVideo: src.Video != nil, size: src.Probe.Size,
@@ -266,7 +266,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {
-		return weir.Wrap(weir.Invalid, err, "%s: the file is damaged or breaks off after %.2f of %.2f seconds; send the whole file",
+		return weir.Wrap(weir.Invalid, err, "%s: the file is damaged or ends after %.2f of %.2f seconds; send the whole file",
 			badSource, im.reached().Seconds(), src.Probe.Duration.Seconds())
 	}
 	return err
@@ -310,8 +310,8 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 			return err
 		})
 	}
-	var complaint error
-	command.Complaint = func(err error) { complaint = err }
+	var logged error
+	command.Logged = func(err error) { logged = err }
 	runErr := engine.Run(groupCtx, command)
 	for _, writer := range writers {
 		writer.CloseWithError(runErr)
@@ -322,10 +322,10 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 		return context.Cause(ctx)
 	case runErr != nil && (err == nil || errors.Is(err, runErr) || ffmpeg.ReasonOf(runErr) != ""):
 		return runErr
-	case runErr == nil && ffmpeg.ReasonOf(complaint) == ffmpeg.OutOfMemory && err != nil:
-		return complaint
+	case runErr == nil && ffmpeg.ReasonOf(logged) == ffmpeg.OutOfMemory && err != nil:
+		return logged
 	case runErr == nil && errors.Is(err, cmaf.ErrBrokenOff):
-		return weir.Wrap(weir.Internal, err, "internal error processing file: ffmpeg did not write all of it")
+		return weir.Wrap(weir.Internal, err, "internal error processing file: the output of ffmpeg is truncated")
 	}
 	return err
 }
@@ -346,24 +346,24 @@ type videoImport struct {
 
 	// The last frames of a part of a file lack those that are decoded after them. So the delay is only that of
 	// frames up to whole; 0 = of all.
-	whole time.Duration
-	next  int64 // earliest start of the next segment
-	odd   string
+	whole   time.Duration
+	next    int64  // earliest start of the next segment
+	longGOP string // why the track is not played: it has too few key frames
 
 	limit time.Duration // end of the video by the header; frames after it are hidden. 0 = not known
 }
 
 func newSourceVideo(probe ffmpeg.Probe) *SourceVideo {
-	stream := probe.Video[0]
-	v := &SourceVideo{Stream: stream, Bitrate: int(stream.BitRate), Timescale: timescale(stream.TimeBase)}
-	v.Width, v.Height = stream.Shown()
+	track := probe.Video[0]
+	v := &SourceVideo{Track: track, Bitrate: int(track.BitRate), Timescale: timescale(track.TimeBase)}
+	v.Width, v.Height = track.Shown()
 	if v.Bitrate == 0 {
 		v.Bitrate = int(probe.BitRate)
 	}
 	return v
 }
 
-// timescale returns a timescale in which all times of a stream are whole numbers.
+// timescale returns a timescale in which all times of a track are whole numbers.
 func timescale(timeBase ffmpeg.Ratio) int64 {
 	scale := timeBase.Den
 	if scale <= 0 || scale > 1<<30 {
@@ -387,22 +387,22 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	if err != nil || reader == nil {
 		return err
 	}
-	track.Delay = max(reorderDelay(v.video.Stream, int64(track.Timescale)), v.delay)
+	track.Delay = max(reorderDelay(v.video.Track, int64(track.Timescale)), v.delay)
 	v.writer.Begin(track, time.Second, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
-	if err := retime(reader, track, v.look, func(f cmaf.Fragment) error { return v.pack(ctx, f) }); err != nil {
+	if err := retime(reader, track, v.inspect, func(f cmaf.Fragment) error { return v.store(ctx, f) }); err != nil {
 		return err
 	}
-	return v.finish(ctx)
+	return v.seal(ctx)
 }
 
-// retime reads the video of a pipe and gives its samples exact times. look gets the fragments as
+// retime reads the video of a pipe and gives its samples exact times. inspect gets the fragments as
 // they are, and add with exact times. An *unusableVideo error means that there are no such times.
-func retime(reader *cmaf.Reader, track cmaf.Track, look func(cmaf.Fragment), add func(cmaf.Fragment) error) error {
+func retime(reader *cmaf.Reader, track cmaf.Track, inspect func(cmaf.Fragment), add func(cmaf.Fragment) error) error {
 	var retimer cmaf.Retimer
 	err := fragments(reader, track, func(f cmaf.Fragment) error {
-		look(f)
+		inspect(f)
 		settled, err := retimer.Add(f)
 		if err != nil {
 			return &unusableVideo{err}
@@ -439,15 +439,15 @@ func fragments(reader *cmaf.Reader, track cmaf.Track, do func(cmaf.Fragment) err
 
 // reorderDelay estimates by how many ticks frames of a source must be decoded before they are shown. With a
 // constant frame rate that is enough, also if the times are rounded to the time base of the source.
-func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
-	if stream.Reorder <= 0 || stream.Rate.Num <= 0 {
+func reorderDelay(track ffmpeg.Track, timescale int64) int64 {
+	if track.Reorder <= 0 || track.Rate.Num <= 0 {
 		return 0
 	}
 	rounding := int64(1)
-	if base := stream.TimeBase; base.Num > 0 && base.Den > 0 {
+	if base := track.TimeBase; base.Num > 0 && base.Den > 0 {
 		rounding = max(rounding, timescale*base.Num/base.Den)
 	}
-	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+rounding, cmaf.MaxDelaySeconds*timescale)
+	return min(int64(track.Reorder)*timescale*track.Rate.Den/track.Rate.Num+rounding, cmaf.MaxDelaySeconds*timescale)
 }
 
 // late reports that some frames of the stored track are decoded after they are shown.
@@ -458,8 +458,8 @@ func (v *videoImport) short() bool {
 	return v.late() && v.delay <= maxCopyDelay*int64(v.writer.Track().Timescale)/1000
 }
 
-// look collects what is known about frames.
-func (v *videoImport) look(f cmaf.Fragment) {
+// inspect collects what is known about frames.
+func (v *videoImport) inspect(f cmaf.Fragment) {
 	at, data := f.Start, f.Data
 	for _, s := range f.Samples {
 		shown := at + int64(s.Offset)
@@ -472,7 +472,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 			v.lastKey = shown
 		}
 		v.latest = max(v.latest, shown)
-		v.bits.look(s, data[:s.Size])
+		v.bits.inspect(s, data[:s.Size])
 		data = data[s.Size:]
 		at += int64(s.Duration)
 	}
@@ -482,11 +482,11 @@ func (v *videoImport) noteGOP(until int64) {
 	v.video.MaxGOP = max(v.video.MaxGOP, float64(until-v.lastKey)/float64(v.video.Timescale))
 }
 
-// pack stores samples with exact times.
-func (v *videoImport) pack(ctx context.Context, f cmaf.Fragment) error {
+// store stores samples with exact times.
+func (v *videoImport) store(ctx context.Context, f cmaf.Fragment) error {
 	for _, s := range f.Samples {
 		if s.Duration == 0 {
-			return &unusableVideo{errors.New("two frames are shown at the same time")}
+			return &unusableVideo{errors.New("two frames have the same presentation time")}
 		}
 		if v.whole == 0 || v.writer.Track().Time(f.Start) < v.whole {
 			v.delay = max(v.delay, -int64(s.Offset))
@@ -506,7 +506,7 @@ func (v *videoImport) cut(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 	switch {
 	case s.Sync && (due || open.Bytes > softSegment):
 	case at-open.Start >= 2*length || open.Bytes > hardSegment:
-		v.odd = fmt.Sprintf("there is no key frame for %.1f seconds", float64(at-open.Start)/float64(v.video.Timescale))
+		v.longGOP = fmt.Sprintf("there is no key frame for %.1f seconds", float64(at-open.Start)/float64(v.video.Timescale))
 	default:
 		return false
 	}
@@ -516,8 +516,8 @@ func (v *videoImport) cut(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 	return true
 }
 
-// finish seals the track and describes it.
-func (v *videoImport) finish(ctx context.Context) error {
+// seal seals the track and describes it.
+func (v *videoImport) seal(ctx context.Context) error {
 	if err := v.writer.Finish(ctx); err != nil {
 		return err
 	}
@@ -541,21 +541,21 @@ func (v *videoImport) finish(ctx context.Context) error {
 
 // whyEncode returns why the stored track can't be a rendition; "" = it can.
 func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
-	s := v.video.Stream
+	s := v.video.Track
 	if why := whyNotH264(s); why != "" {
 		return why
 	}
 	switch {
 	case s.Rotation != 0 || s.Mirrored:
-		return "it must be turned to be shown"
+		return "it has to be rotated for display"
 	case s.Width%2 != 0 || s.Height%2 != 0:
 		return fmt.Sprintf("its size is odd, %dx%d", s.Width, s.Height)
 	case index.Track.Width != s.Width || index.Track.Height != s.Height:
-		return "its size is not the one that it claims"
+		return "its frame size differs from the header"
 	case v.video.Frames != v.samples || index.Start() < 0:
 		return "some of its frames are hidden"
-	case v.odd != "":
-		return v.odd
+	case v.longGOP != "":
+		return v.longGOP
 	case v.video.MaxGOP > 2*v.seconds:
 		return fmt.Sprintf("its key frames are up to %.1f seconds apart", v.video.MaxGOP)
 	}
@@ -564,43 +564,43 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 
 // whyNoCopy returns why frames of the track can't be in a clip as they are; "" = they can.
 func (v *videoImport) whyNoCopy() string {
-	if v.video.Stream.Rotation != 0 || v.video.Stream.Mirrored {
-		return "it must be turned to be shown"
+	if v.video.Track.Rotation != 0 || v.video.Track.Mirrored {
+		return "it has to be rotated for display"
 	}
 	if v.late() {
 		return tooLate
 	}
-	return v.bits.odd
+	return v.bits.noCopy
 }
 
 // check compares the imported tracks with the header of the file.
 func (im *importer) check() error {
 	src := im.src
-	if err := im.packets.finish(); err != nil {
+	if err := im.packets.checkComplete(); err != nil {
 		return err
 	}
 	var end time.Duration
-	counted := true // the ends of all streams are known
+	counted := true // the ends of all tracks are known
 	if im.video != nil {
 		if src.Video.Frames == 0 {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
 		end = im.video.writer.Track().Time(src.Video.End)
-		if err := src.checkLength("video", src.Video.Stream, end); err != nil {
+		if err := src.checkLength("video", src.Video.Track, end); err != nil {
 			return err
 		}
 	} else if src.Video != nil {
 		counted = false
 	}
 	for k := range im.audio {
-		if !src.Audio[k].Track {
+		if !src.Audio[k].AsTrack {
 			counted = false
 			continue
 		}
 		if im.audio[k].empty() {
 			continue
 		}
-		if err := src.checkLength("audio", src.Audio[k].Stream, im.audio[k].end()); err != nil {
+		if err := src.checkLength("audio", src.Audio[k].Track, im.audio[k].end()); err != nil {
 			return err
 		}
 		end = max(end, im.audio[k].end())
@@ -623,9 +623,9 @@ func (e Engine) verify(ctx context.Context, video SourceVideo, track *media.Trac
 	}
 	images := 0
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Video: video.Stream.VideoFormat(), Timescale: video.Timescale, Width: minSide, Height: minSide,
+		Lead: cmaf.Lead, Video: video.Track.VideoFormat(), Timescale: video.Timescale, Width: minSide, Height: minSide,
 	}
-	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Priority: ffmpeg.Interactive}
+	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFrameReader(ctx, track, keys), Priority: ffmpeg.Interactive}
 	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{
 		func(_ context.Context, r io.Reader) error {
 			return eachJPEG(r, func([]byte) error {
@@ -643,33 +643,33 @@ func (e Engine) verify(ctx context.Context, video SourceVideo, track *media.Trac
 	return err == nil && images == len(keys), nil
 }
 
-// checkEnd compares the end of the longest stream with the duration in the header of the file.
+// checkEnd compares the end of the longest track with the duration in the header of the file.
 func (s Source) checkEnd(end time.Duration) error {
 	probe, want := s.Probe, headerEnd(s.Probe)
 	if s.To > 0 || !exactHeader(probe.Demuxer) || len(probe.Other) > 0 || end >= want-slack(probe, want) {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: the file breaks off after %.2f of %.2f seconds; send the whole file",
+	return weir.Errorf(weir.Invalid, "%s: the file ends after %.2f of %.2f seconds; send the whole file",
 		badSource, end.Seconds(), want.Seconds())
 }
 
-// checkLength compares the end of a stream with its duration in the header.
-func (s Source) checkLength(kind string, stream ffmpeg.Stream, end time.Duration) error {
-	want := promised(s.Probe, stream)
+// checkLength compares the end of a track with its duration in the header.
+func (s Source) checkLength(kind string, track ffmpeg.Track, end time.Duration) error {
+	want := headerTrackEnd(s.Probe, track)
 	if s.To > 0 || want == 0 || end >= want-slack(s.Probe, want) {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: the %s breaks off after %.2f of %.2f seconds; send the whole file",
+	return weir.Errorf(weir.Invalid, "%s: the %s ends after %.2f of %.2f seconds; send the whole file",
 		badSource, kind, end.Seconds(), want.Seconds())
 }
 
-// promised returns the end of a stream by the header of the file; 0 = it is not there, or a guess
+// headerTrackEnd returns the end of a track by the header of the file; 0 = it is not there, or a guess
 // of ffmpeg.
-func promised(probe ffmpeg.Probe, stream ffmpeg.Stream) time.Duration {
-	if !exactHeader(probe.Demuxer) || stream.Duration <= 0 {
+func headerTrackEnd(probe ffmpeg.Probe, track ffmpeg.Track) time.Duration {
+	if !exactHeader(probe.Demuxer) || track.Duration <= 0 {
 		return 0
 	}
-	return stream.Start + stream.Duration - probe.Start
+	return track.Start + track.Duration - probe.Start
 }
 
 // headerEnd returns the end of a file on its timeline by its header; 0 = it does not say. The durations of MP4

@@ -17,7 +17,7 @@ const (
 	jpegScan  = 0xda
 )
 
-var errNotJPEG = errors.New("this is not a JPEG")
+var errNotJPEG = errors.New("ffmpeg wrote an invalid JPEG")
 
 // eachJPEG calls do for each of the JPEGs that r has one after the other.
 func eachJPEG(r io.Reader, do func(image []byte) error) error {
@@ -107,7 +107,7 @@ func (j *jpegReader) scan() error {
 func (j *jpegReader) take(n int) ([]byte, error) {
 	start := len(j.data)
 	if start+n > maxJPEG {
-		return nil, fmt.Errorf("a picture has more than %d bytes", maxJPEG)
+		return nil, fmt.Errorf("an image has more than %d bytes", maxJPEG)
 	}
 	j.data = append(j.data, make([]byte, n)...)
 	_, err := io.ReadFull(j.in, j.data[start:])

@@ -73,12 +73,12 @@ func tooManyFrames() error {
 // and the packets will show.
 func (l limits) checkProbe(p ffmpeg.Probe) error {
 	if n := len(p.Video) + len(p.Audio) + len(p.Stills) + len(p.Other); n > maxTracks {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d tracks, and at most %d are allowed", badSource, n, maxTracks)
+		return weir.Errorf(weir.Invalid, "%s: the file has %d tracks; at most %d are allowed", badSource, n, maxTracks)
 	}
 	if len(p.Video) > 0 {
 		v := p.Video[0]
 		if v.Width*v.Height > maxPixels {
-			return weir.Errorf(weir.Invalid, "%s: its frames have %dx%d pixels, and at most %d million are allowed", badSource, v.Width, v.Height, maxPixels/1_000_000)
+			return weir.Errorf(weir.Invalid, "%s: its frames have %dx%d pixels; at most %d million are allowed", badSource, v.Width, v.Height, maxPixels/1_000_000)
 		}
 		if exactHeader(p.Demuxer) && v.Frames > maxFrames {
 			return tooManyFrames()
@@ -98,12 +98,12 @@ func (l limits) checkProbe(p ffmpeg.Probe) error {
 	return l.checkEnds(ends, p.Size)
 }
 
-// imported returns the streams of a file that Import reads.
-func imported(p ffmpeg.Probe) (streams []ffmpeg.Stream) {
+// imported returns the tracks of a file that Import reads.
+func imported(p ffmpeg.Probe) (tracks []ffmpeg.Track) {
 	if len(p.Video) > 0 {
-		streams = append(streams, p.Video[0])
+		tracks = append(tracks, p.Video[0])
 	}
-	return append(streams, p.Audio...)
+	return append(tracks, p.Audio...)
 }
 
 // checkEnds refuses a file by the ends of its tracks and its size.
@@ -116,11 +116,11 @@ func (l limits) checkEnds(ends []time.Duration, size int64) error {
 		longest, all = max(longest, end), all+max(end, 0)
 	}
 	if float64(size) < minRate*(all-freeMedia).Seconds() {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes for %v of media, which is too little to be real; send the whole file",
+		return weir.Errorf(weir.Invalid, "%s: the file has only %d bytes for %v of media; send the whole file",
 			badSource, size, longest.Round(time.Second))
 	}
 	if n := math.Ceil(longest.Seconds() / l.segment); n > maxSegments {
-		return weir.Errorf(weir.Invalid, "%s: the file would have %.0f segments of %g seconds, and at most %d are allowed; ask for longer ones",
+		return weir.Errorf(weir.Invalid, "%s: the file would have %.0f segments of %g seconds; at most %d are allowed, so request longer segments",
 			badSource, n, l.segment, maxSegments)
 	}
 	return nil
@@ -139,9 +139,9 @@ type packets struct {
 }
 
 // read reads the list of packets.
-func (p *packets) read(_ context.Context, r io.Reader) error { return ffmpeg.ReadPackets(r, p.see) }
+func (p *packets) read(_ context.Context, r io.Reader) error { return ffmpeg.ReadPackets(r, p.check) }
 
-func (p *packets) see(packet ffmpeg.Packet) error {
+func (p *packets) check(packet ffmpeg.Packet) error {
 	end := packet.Start + packet.Duration
 	if end > p.duration {
 		return tooLong(p.duration)
@@ -149,16 +149,16 @@ func (p *packets) see(packet ffmpeg.Packet) error {
 	if err := p.checkHole(packet.Start); err != nil {
 		return err
 	}
-	p.latest, p.ends[packet.Stream] = max(p.latest, packet.Start), max(p.ends[packet.Stream], end)
-	p.starts[packet.Stream] = min(p.starts[packet.Stream], packet.Start)
-	if p.hasVideo && packet.Stream == 0 {
+	p.latest, p.ends[packet.Track] = max(p.latest, packet.Start), max(p.ends[packet.Track], end)
+	p.starts[packet.Track] = min(p.starts[packet.Track], packet.Start)
+	if p.hasVideo && packet.Track == 0 {
 		p.frames++
 	}
 	if p.frames > maxFrames {
 		return tooManyFrames()
 	}
 	if p.bytes += packet.Size; p.bytes > maxRepeat*p.size+freeRepeat {
-		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes and uses them for more than %d bytes of media, and at most %d times as many are allowed",
+		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes, but its packets have more than %d; at most %d times the size of the file is allowed",
 			badSource, p.size, p.bytes, maxRepeat)
 	}
 	return nil
@@ -169,12 +169,12 @@ func (p *packets) checkHole(until time.Duration) error {
 	if until-p.latest <= maxHole {
 		return nil
 	}
-	return weir.Errorf(weir.Invalid, "%s: there is nothing to see or hear from %v to %v, and at most %v are allowed",
+	return weir.Errorf(weir.Invalid, "%s: no track has packets from %v to %v; gaps of at most %v are allowed",
 		badSource, p.latest.Round(time.Second), until.Round(time.Second), maxHole)
 }
 
-// finish checks the file after its last packet.
-func (p *packets) finish() error {
+// checkComplete checks the file after its last packet.
+func (p *packets) checkComplete() error {
 	for _, end := range p.ends {
 		if err := p.checkHole(end); err != nil {
 			return err

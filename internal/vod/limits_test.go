@@ -104,8 +104,8 @@ func TestHostileSources(t *testing.T) {
 	opus, wave := []string{"-c:a", "libopus", "-b:a", "16k"}, []string{"-c:a", "pcm_s16le"}
 	h264, vp8 := []string{"-c:v", "libx264", "-pix_fmt", "yuv420p", "-qp", "1"}, []string{"-c:v", "libvpx", "-b:v", "8M"}
 	const (
-		little = "which is too little to be real"
-		hole   = "there is nothing to see or hear from 1s to 2h0m1s, and at most 1h0m0s are allowed"
+		little = "of media; send the whole file"
+		hole   = "no track has packets from 1s to 2h0m1s; gaps of at most 1h0m0s are allowed"
 		long   = "the file lasts longer than the 24h0m0s that are allowed"
 	)
 	for _, tt := range []struct {
@@ -115,30 +115,30 @@ func TestHostileSources(t *testing.T) {
 		max   time.Duration
 		want  string
 	}{
-		{name: "silence.flac", make: []string{"-f", "lavfi", "-i", "anullsrc=r=8000:cl=mono", "-t", "36000", "-c:a", "flac", "-frame_size", "65535"}, want: "for 10h0m0s of media, " + little},
-		{name: "bomb.m4a", make: with(sine, jump("asetpts", "36000"), []string{"-c:a", "aac", "-b:a", "16k"}), want: "for 10h0m2s of media, " + little},
+		{name: "silence.flac", make: []string{"-f", "lavfi", "-i", "anullsrc=r=8000:cl=mono", "-t", "36000", "-c:a", "flac", "-frame_size", "65535"}, want: "for 10h0m0s " + little},
+		{name: "bomb.m4a", make: with(sine, jump("asetpts", "36000"), []string{"-c:a", "aac", "-b:a", "16k"}), want: "for 10h0m2s " + little},
 		{name: "bomb.mka", make: with(sine, jump("asetpts", "36000"), opus), want: little},
-		{name: "lying-bomb.mka", make: with(sine, jump("asetpts", "36000"), opus), patch: claimSecond, want: "there is nothing to see or hear from 1s to 10h0m1s"},
-		{name: "lying-bomb.webm", make: with(pattern, jump("setpts", "36000"), vp8), patch: claimSecond, want: "there is nothing to see or hear from 1s to 10h0m1s"},
+		{name: "lying-bomb.mka", make: with(sine, jump("asetpts", "36000"), opus), patch: claimSecond, want: "no track has packets from 1s to 10h0m1s"},
+		{name: "lying-bomb.webm", make: with(pattern, jump("setpts", "36000"), vp8), patch: claimSecond, want: "no track has packets from 1s to 10h0m1s"},
 		{name: "hole.mka", make: with(sine, jump("asetpts", "7200"), wave), want: hole},
 		{name: "hole.mp4", make: with(pattern, jump("setpts", "7200"), h264), want: hole},
 		{name: "hole.webm", make: with(pattern, jump("setpts", "7200"), vp8), want: hole},
 		{name: "hole-aac.mp4", make: with([]string{"-f", "lavfi", "-i", "anoisesrc=d=4:r=48000"}, jump("asetpts", "7200"), []string{"-c:a", "aac", "-b:a", "500k"}), want: hole},
-		{name: "late.mkv", make: with(pattern, []string{"-itsoffset", "7200"}, sine, []string{"-map", "0", "-map", "1"}, h264, wave), want: "there is nothing to see or hear from 2s to 2h0m0s"},
+		{name: "late.mkv", make: with(pattern, []string{"-itsoffset", "7200"}, sine, []string{"-map", "0", "-map", "1"}, h264, wave), want: "no track has packets from 2s to 2h0m0s"},
 		{name: "million-segments.mka", make: with(sine, jump("asetpts", "2000000"), wave), want: long},
 		{name: "lying-long.mka", make: with(sine, jump("asetpts", "100000"), wave), patch: claimSecond, want: long},
 		{name: "repeated.mov", make: []string{"-f", "lavfi", "-i", "sine=d=1:r=8000", "-c:a", "pcm_u8"}, patch: func(t *testing.T, data []byte) []byte {
 			return repeated(t, data, 3000)
-		}, want: "and at most 4 times as many are allowed"},
+		}, want: "at most 4 times the size of the file is allowed"},
 		{name: "long.mp4", make: with(av, x264), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
 		{name: "long.ts", make: with(av, x264), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
 		{name: "long.ogg", make: with(tone, []string{"-c:a", "libvorbis"}), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
-		{name: "tracks.mka", make: with([]string{"-f", "lavfi", "-i", "sine=d=0.1:r=8000"}, slices.Repeat([]string{"-map", "0"}, 300), []string{"-c:a", "pcm_u8"}), want: "the file has 300 tracks, and at most 64 are allowed"},
+		{name: "tracks.mka", make: with([]string{"-f", "lavfi", "-i", "sine=d=0.1:r=8000"}, slices.Repeat([]string{"-map", "0"}, 300), []string{"-c:a", "pcm_u8"}), want: "the file has 300 tracks; at most 64 are allowed"},
 		{name: "large.gif", make: []string{"-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=1"}, patch: func(_ *testing.T, data []byte) []byte {
 			binary.LittleEndian.PutUint16(data[6:], 16000)
 			binary.LittleEndian.PutUint16(data[8:], 16000)
 			return data
-		}, want: "its frames have 16000x16000 pixels, and at most 36 million are allowed"},
+		}, want: "its frames have 16000x16000 pixels; at most 36 million are allowed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,20 +179,20 @@ func TestProbeLimits(t *testing.T) {
 		length := time.Duration(hours * float64(time.Hour))
 		return ffmpeg.Probe{
 			Demuxer: "mov,mp4,m4a", Duration: length, Size: int64(hours * 3600 * kilobits * 125),
-			Audio: []ffmpeg.Stream{{Kind: "audio", Codec: "aac", Duration: length}},
+			Audio: []ffmpeg.Track{{Kind: "audio", Codec: "aac", Duration: length}},
 		}
 	}
 	video := func(hours float64, width, height int, frames int64) ffmpeg.Probe {
 		p := audio(hours, 500)
-		p.Video = []ffmpeg.Stream{{Kind: "video", Codec: "h264", Width: width, Height: height, Frames: frames, Duration: p.Duration}}
+		p.Video = []ffmpeg.Track{{Kind: "video", Codec: "h264", Width: width, Height: height, Frames: frames, Duration: p.Duration}}
 		return p
 	}
 	guessed := audio(1000, 1)
 	guessed.Demuxer = "mpegts"
 	subtitled := video(2, 1920, 1080, 0)
-	subtitled.Other = make([]ffmpeg.Stream, maxTracks-2)
+	subtitled.Other = make([]ffmpeg.Track, maxTracks-2)
 	attached := subtitled
-	attached.Stills = make([]ffmpeg.Stream, 1)
+	attached.Stills = make([]ffmpeg.Track, 1)
 	languages := audio(20, 0.5)
 	languages.Audio = slices.Repeat(languages.Audio, 10)
 	for _, tt := range []struct {
@@ -209,13 +209,13 @@ func TestProbeLimits(t *testing.T) {
 		{name: "a duration that is guessed", probe: guessed},
 		{name: "many subtitles", probe: subtitled},
 		{name: "ten minutes of nothing", probe: audio(1.0/6, 0)},
-		{name: "one track more", probe: attached, want: "the file has 65 tracks, and at most 64 are allowed"},
+		{name: "one track more", probe: attached, want: "the file has 65 tracks; at most 64 are allowed"},
 		{name: "too long", probe: audio(24.01, 128), want: "longer than the 24h0m0s"},
 		{name: "too many frames", probe: video(1, 64, 64, maxFrames+1), want: "more than the 5184000 frames"},
-		{name: "too many pixels", probe: video(1, 8192, 8192, 0), want: "8192x8192 pixels, and at most 36 million"},
-		{name: "too few bytes", probe: audio(4, 0.05), want: "the file has 90000 bytes for 4h0m0s of media"},
-		{name: "too few bytes for ten tracks", probe: languages, want: "too little to be real"},
-		{name: "too many segments", probe: audio(20, 128), segment: 0.5, want: "the file would have 144000 segments of 0.5 seconds, and at most 86400 are allowed"},
+		{name: "too many pixels", probe: video(1, 8192, 8192, 0), want: "8192x8192 pixels; at most 36 million"},
+		{name: "too few bytes", probe: audio(4, 0.05), want: "the file has only 90000 bytes for 4h0m0s of media"},
+		{name: "too few bytes for ten tracks", probe: languages, want: "of media; send the whole file"},
+		{name: "too many segments", probe: audio(20, 128), segment: 0.5, want: "the file would have 144000 segments of 0.5 seconds; at most 86400 are allowed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Engine{}.limits(cmp.Or(tt.segment, 2)).checkProbe(tt.probe)
@@ -242,7 +242,7 @@ func TestPacketLimits(t *testing.T) {
 	other := func(list []ffmpeg.Packet) []ffmpeg.Packet {
 		list = slices.Clone(list)
 		for i := range list {
-			list[i].Stream = 1
+			list[i].Track = 1
 		}
 		return list
 	}
@@ -253,12 +253,12 @@ func TestPacketLimits(t *testing.T) {
 		want    string // in the error; "" = none
 	}{
 		{name: "bytes twice", packets: slices.Repeat([]ffmpeg.Packet{{Size: 1 << 20}}, 200), size: 100 << 20},
-		{name: "bytes again and again", packets: slices.Repeat([]ffmpeg.Packet{{Size: 1 << 20}}, 420), size: 100 << 20, want: "the file has 104857600 bytes and uses them for more than 421527552 bytes of media"},
+		{name: "bytes again and again", packets: slices.Repeat([]ffmpeg.Packet{{Size: 1 << 20}}, 420), size: 100 << 20, want: "the file has 104857600 bytes, but its packets have more than 421527552"},
 		{name: "frames without an end", packets: every(time.Millisecond, maxFrames+1), want: "more than the 5184000 frames"},
 		{name: "as much sound", packets: other(every(time.Millisecond, maxFrames+1))},
 		{name: "packets of an hour", packets: every(time.Hour, 3)},
-		{name: "packets of two hours", packets: every(2*time.Hour, 3), want: "nothing to see or hear from 0s to 2h0m0s"},
-		{name: "last packet of two hours", packets: []ffmpeg.Packet{{Start: time.Second, Duration: 2 * time.Hour}}, want: "nothing to see or hear from 1s to 2h0m1s"},
+		{name: "packets of two hours", packets: every(2*time.Hour, 3), want: "no track has packets from 0s to 2h0m0s"},
+		{name: "last packet of two hours", packets: []ffmpeg.Packet{{Start: time.Second, Duration: 2 * time.Hour}}, want: "no track has packets from 1s to 2h0m1s"},
 		{name: "another track fills the hole", packets: slices.Concat(other(every(time.Minute, 180)), []ffmpeg.Packet{{}, {Start: 3 * time.Hour}})},
 		{name: "beyond a day", packets: every(30*time.Minute, 50), want: "longer than the 24h0m0s"},
 		{name: "before the start", packets: []ffmpeg.Packet{{Start: -time.Second, Duration: time.Second}, {}}},
@@ -267,10 +267,10 @@ func TestPacketLimits(t *testing.T) {
 			p := packets{limits: Engine{}.limits(10), hasVideo: true, size: cmp.Or(tt.size, 1<<30), starts: make([]time.Duration, 2), ends: make([]time.Duration, 2)}
 			var err error
 			for i := 0; i < len(tt.packets) && err == nil; i++ {
-				err = p.see(tt.packets[i])
+				err = p.check(tt.packets[i])
 			}
 			if err == nil {
-				err = p.finish()
+				err = p.checkComplete()
 			}
 			if (err == nil) != (tt.want == "") || err != nil && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)

@@ -55,7 +55,7 @@ func oddSources() []odd {
 		base,
 		{name: "moov-at-end.mp4", make: with(av, x264), encode: "-"},
 		{name: "vfr.mp4", make: with(av, []string{"-vf", "select='not(mod(n,3))+not(mod(n,7))'", "-fps_mode", "vfr"}, x264), encode: "-"},
-		{name: "rotated90.mp4", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=90"}, size: [2]int{180, 320}, encode: "turned"},
+		{name: "rotated90.mp4", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=90"}, size: [2]int{180, 320}, encode: "rotated"},
 		{name: "rotated180.mov", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=180"}},
 		{name: "odd-444.mp4", make: with([]string{"-f", "lavfi", "-i", "testsrc=s=427x239:r=24:d=2"}, []string{"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv444p"}), size: [2]int{428, 240}, audio: -1, reference: "scale=428:240:flags=bicubic", encode: "yuv444p"},
 		{name: "odd.avi", make: with([]string{"-f", "lavfi", "-i", "testsrc=s=427x239:r=25:d=2"}, []string{"-c:v", "mpeg4", "-q:v", "3", "-bf", "2"}), size: [2]int{428, 240}, audio: -1, reference: "scale=428:240:flags=bicubic", sequential: true},
@@ -94,7 +94,7 @@ func oddSources() []odd {
 		{name: "no-frames.ts", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-bsf:v", "noise=drop=1"}, fails: "no frame"},
 		{name: "no-packets.ts", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-bsf:a", "noise=drop=1"}, audio: -1},
 		{name: "truncated.mp4", make: with(av, x264, []string{"-movflags", "+faststart"}), cut: 0.6, fails: "send the whole file"},
-		{name: "no-moov.mp4", make: with(av, x264), cut: 0.7, fails: "cut off"},
+		{name: "no-moov.mp4", make: with(av, x264), cut: 0.7, fails: "truncated"},
 		{name: "truncated.mkv", make: with(av, x264), cut: 0.5, fails: "send the whole file"},
 		{name: "text.mp4", make: []string{"-f", "lavfi", "-i", "anullsrc", "-t", "0.1", "-f", "data", "-map", "0", "-c", "copy"}, fails: "failed to probe"},
 	}

@@ -122,7 +122,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
 	for i, audio := range src.Audio {
 		p.Audio = append(p.Audio, AudioTrack{
-			Name: "audio" + strconv.Itoa(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
+			Name: "audio" + strconv.Itoa(i), Language: audio.Track.Language, Title: audio.Track.Title, Default: i == 0, Copy: audio.Copy,
 		})
 	}
 	if src.Video == nil {
@@ -139,7 +139,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	}
 	if src.Sequential != "" {
 		p.Timescale = src.Video.Timescale
-		p.Rate = src.Video.Stream.Rate
+		p.Rate = src.Video.Track.Rate
 		for i := range p.Renditions {
 			r := &p.Renditions[i]
 			if rate := r.rateIn(p); rate.Num > 0 && r.reorder() > 0 {
@@ -418,10 +418,10 @@ func (p *Plan) passThrough(video SourceVideo) bool {
 
 // is reports whether the source meets the rendition.
 func (r Rendition) is(video SourceVideo) bool {
-	return r.Codec == ffmpeg.H264 && r.Width == video.Stream.Width && r.Height == video.Stream.Height &&
+	return r.Codec == ffmpeg.H264 && r.Width == video.Track.Width && r.Height == video.Track.Height &&
 		!r.converts() && r.Bitrate >= video.Bitrate &&
 		(r.GOP == defaultGOP || r.GOP > 0 && r.GOP >= video.MaxGOP) &&
-		h264Rank(video.Stream.Profile) <= h264Rank(r.Profile)
+		h264Rank(video.Track.Profile) <= h264Rank(r.Profile)
 }
 
 // h264Rank orders profiles of H.264 by what they demand of a player. Unknown ones are above all

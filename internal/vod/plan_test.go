@@ -35,7 +35,7 @@ func evenSource(frames, rate, every int, seconds float64) (Source, cmaf.TrackInd
 		part.Samples = append(part.Samples, sample)
 	}
 	video := &SourceVideo{
-		Stream: ffmpeg.Stream{Width: 1920, Height: 1080, Profile: "High"}, Width: 1920, Height: 1080, Bitrate: 5_000_000,
+		Track: ffmpeg.Track{Width: 1920, Height: 1080, Profile: "High"}, Width: 1920, Height: 1080, Bitrate: 5_000_000,
 		Timescale: timescale, End: int64(frames * duration), Frames: frames, MaxGOP: float64(every) / float64(rate),
 	}
 	return Source{Prefix: "work/1", Duration: float64(frames) / float64(rate), Video: video}, index
@@ -142,9 +142,9 @@ func TestPassThrough(t *testing.T) {
 		{"same rate", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, FPS: new(24)}}}, "a"},
 		{"other rate", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, FPS: new(30)}}}, ""},
 		{"profile too high", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, Profile: "H264Main"}}}, ""},
-		{"profile low enough", func(v *SourceVideo) { v.Stream.Profile = "Constrained Baseline" }, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, Profile: "H264Main"}}}, "a"},
-		{"baseline is wanted and had", func(v *SourceVideo) { v.Stream.Profile = "Constrained Baseline" }, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, Profile: "H264Baseline"}}}, "a"},
-		{"unknown profile", func(v *SourceVideo) { v.Stream.Profile = "High 10" }, Request{}, ""},
+		{"profile low enough", func(v *SourceVideo) { v.Track.Profile = "Constrained Baseline" }, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, Profile: "H264Main"}}}, "a"},
+		{"baseline is wanted and had", func(v *SourceVideo) { v.Track.Profile = "Constrained Baseline" }, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, Profile: "H264Baseline"}}}, "a"},
+		{"unknown profile", func(v *SourceVideo) { v.Track.Profile = "High 10" }, Request{}, ""},
 		{"every frame a key frame", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, GOP: "intra"}}}, ""},
 		{"key frames too far apart", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, GOP: "0.5"}}}, ""},
 		{"key frames near enough", nil, Request{Profiles: []weir.Profile{{Name: "a", Bitrate: 6_000_000, GOP: "3"}}}, "a"},

@@ -25,7 +25,7 @@ type Recode struct {
 // the track as the encoder describes it.
 func (e Engine) Recode(ctx context.Context, r Recode, store func(made cmaf.Track, f cmaf.Fragment) error) error {
 	next := r.next()
-	r.Command.Stdin = newFeed(ctx, r.Track, r.Frames.Needed(r.Times[0], next))
+	r.Command.Stdin = newTrackReader(ctx, r.Track, r.Frames.Needed(r.Times[0], next))
 	return runPipes(ctx, e.FFmpeg, r.Command, []func(context.Context, io.Reader) error{
 		func(_ context.Context, pipe io.Reader) error { return r.read(pipe, next, store) },
 	})
@@ -37,7 +37,7 @@ func (r Recode) next() int64 { return r.Frames.Next(r.Times[len(r.Times)-1] + 1)
 func (r Recode) read(pipe io.Reader, next int64, store func(cmaf.Track, cmaf.Fragment) error) error {
 	reader, made, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
+		err = errors.New("ffmpeg wrote no frame")
 	}
 	if err != nil {
 		return err
@@ -49,9 +49,9 @@ func (r Recode) read(pipe io.Reader, next int64, store func(cmaf.Track, cmaf.Fra
 		if count < len(times) {
 			until = times[count]
 		}
-		f, err := source.take(count)
+		f, err := source.read(count)
 		if err == nil {
-			err = settle(&f, times[:count], until, int64(made.Timescale))
+			err = setTimes(&f, times[:count], until, int64(made.Timescale))
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errMissing) {
 			return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: not all frames can be decoded", badSource)

@@ -50,7 +50,7 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 		video.End = max(video.End, segment.ShownUntil())
 		video.MaxGOP = max(video.MaxGOP, float64(segment.Duration())/float64(video.Timescale))
 	}
-	video.Encode = whyNotH264(video.Stream)
+	video.Encode = whyNotH264(video.Track)
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
 }
 
@@ -75,7 +75,7 @@ func (e Engine) ProbeSegment(ctx context.Context, track *media.Track, n int, dir
 }
 
 // whyNotH264 returns why a video is not progressive 8-bit H.264 with square pixels; "" = it is.
-func whyNotH264(s ffmpeg.Stream) string {
+func whyNotH264(s ffmpeg.Track) string {
 	switch {
 	case s.Codec != "h264":
 		return "its codec is " + s.Codec
@@ -90,7 +90,7 @@ func whyNotH264(s ffmpeg.Stream) string {
 }
 
 // PlanRecorded plans the renditions of a recording; see NewRecordedPlan.
-func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan Plan, alone string, err error) {
+func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan Plan, noRenditions string, err error) {
 	track, err := media.Open(ctx, e.Store, src.Prefix+"/"+sourceDir)
 	if err != nil {
 		return Plan{}, "", err
@@ -99,13 +99,13 @@ func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan
 }
 
 // newRecordedPlan plans the renditions of a recording, whose video has this index: the recorded video, and
-// the requested renditions that differ from it. alone is the reason why there can be no other renditions;
+// the requested renditions that differ from it. noRenditions is the reason why there can be no other renditions;
 // "" = there can.
-func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, alone string, err error) {
+func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, noRenditions string, err error) {
 	video := *src.Video
 	p = Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: video.Timescale, End: video.End}
 	p.Renditions = []Rendition{{
-		Name: sourceDir, Dir: sourceDir, Copy: true, Codec: ffmpeg.Codec(video.Stream.Codec), Width: video.Width, Height: video.Height, Bitrate: video.Bitrate, GOP: defaultGOP,
+		Name: sourceDir, Dir: sourceDir, Copy: true, Codec: ffmpeg.Codec(video.Track.Codec), Width: video.Width, Height: video.Height, Bitrate: video.Bitrate, GOP: defaultGOP,
 	}}
 	p.planStretches(index)
 	table := video.frames(index)
@@ -115,8 +115,8 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	if req.SourceOnly {
 		return p, "", nil
 	}
-	if alone = p.whyAlone(index, table); alone != "" {
-		return p, alone, nil
+	if noRenditions = p.whyNoRenditions(index, table); noRenditions != "" {
+		return p, noRenditions, nil
 	}
 	asked, err := planRenditions(video, req)
 	if err != nil {
@@ -153,31 +153,31 @@ func (p *Plan) planStretches(index cmaf.TrackIndex) {
 	}
 }
 
-// whyAlone returns why a recording can't have other renditions; "" = it can. Frames must be shown in the time
+// whyNoRenditions returns why a recording can't have other renditions; "" = it can. Frames must be shown in the time
 // of their segments, and all must have the same coding and size.
-func (p *Plan) whyAlone(index cmaf.TrackIndex, table cmaf.Frames) string {
+func (p *Plan) whyNoRenditions(index cmaf.TrackIndex, table cmaf.Frames) string {
 	for _, change := range index.Changes {
 		was, is := index.Track, change.Track
 		if is.Timescale != was.Timescale || is.Width != was.Width || is.Height != was.Height || coding(is) != coding(was) {
-			return fmt.Sprintf("the picture changes from %s in %dx%d to %s in %dx%d", was.Codec, was.Width, was.Height, is.Codec, is.Width, is.Height)
+			return fmt.Sprintf("the video changes from %s at %dx%d to %s at %dx%d", was.Codec, was.Width, was.Height, is.Codec, is.Width, is.Height)
 		}
 	}
 	shown := 0
 	for n, frames := range p.Frames {
 		if frames == 0 || p.segmentEnd(n) <= p.Starts[n] {
-			return fmt.Sprintf("segment %d has no frame that is shown", n)
+			return fmt.Sprintf("segment %d has no visible frame", n)
 		}
 		if n > 0 && p.Starts[n] < p.segmentEnd(n-1) {
-			return fmt.Sprintf("segment %d starts before the one before it ends", n)
+			return fmt.Sprintf("segment %d starts before the previous segment ends", n)
 		}
 		shown += frames
 	}
 	if shown != index.Frames() {
-		return fmt.Sprintf("%d of %d frames are not shown in the time of any segment", index.Frames()-shown, index.Frames())
+		return fmt.Sprintf("%d of %d frames have times outside of all segments", index.Frames()-shown, index.Frames())
 	}
 	for i := 1; i < len(table.Times); i++ {
 		if table.Times[i] == table.Times[i-1] {
-			return "two frames are shown at the same time"
+			return "two frames have the same presentation time"
 		}
 	}
 	return ""

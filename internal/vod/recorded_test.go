@@ -57,13 +57,13 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	src = again(t, src)
-	plan, alone, err := e.PlanRecorded(ctx, src, Request{Profiles: []weir.Profile{
+	plan, noRenditions, err := e.PlanRecorded(ctx, src, Request{Profiles: []weir.Profile{
 		{Name: "small", Width: 160, Height: 90, Bitrate: 100_000},
 		{Name: "slow", Width: 160, Height: 90, Bitrate: 80_000, FPS: new(10)},
 		{Name: "same", Width: 320, Height: 180, Bitrate: 100_000_000},
 	}})
-	if err != nil || alone != "" {
-		t.Fatalf("error %v, alone because %q", err, alone)
+	if err != nil || noRenditions != "" {
+		t.Fatalf("error %v, noRenditions because %q", err, noRenditions)
 	}
 	plan = again(t, plan)
 	if names := []string{plan.Renditions[0].Name, plan.Renditions[1].Name, plan.Renditions[2].Name}; len(plan.Renditions) != 3 || !cmp.Equal(names, []string{"source", "small", "slow"}) {
@@ -83,7 +83,7 @@ func TestRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	video, _, err := e.Streams(ctx, plan, chunks, nil)
+	video, _, err := e.ResultTracks(ctx, plan, chunks, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,9 +181,9 @@ func TestRecordedThumbnails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, alone, err := e.PlanRecorded(ctx, src, Request{SourceOnly: true})
-			if err != nil || alone != "" || len(plan.Renditions) != 1 || len(plan.Chunks) != 0 {
-				t.Fatalf("plan %+v, alone %q, error %v", plan.Renditions, alone, err)
+			plan, noRenditions, err := e.PlanRecorded(ctx, src, Request{SourceOnly: true})
+			if err != nil || noRenditions != "" || len(plan.Renditions) != 1 || len(plan.Chunks) != 0 {
+				t.Fatalf("plan %+v, noRenditions %q, error %v", plan.Renditions, noRenditions, err)
 			}
 			if _, err := e.Thumbnails(ctx, again(t, plan), nil); err != nil {
 				t.Fatal(err)
@@ -233,23 +233,23 @@ func TestRecordedAlone(t *testing.T) {
 	}{
 		"good":              {cmaf.TrackIndex{Segments: good}, ""},
 		"other settings":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec = "avc1.4d001f" })}, ""},
-		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the picture changes from avc1.64001f in 320x180 to avc1.64001f in 640x180"},
-		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the picture changes from avc1.64001f in 320x180 to hvc1.1 in 320x180"},
-		"frames of before":  {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0), broken(segment(90000, 0, -18000))}}, "1 of 4 frames are not shown in the time of any segment"},
-		"one after the gap": {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 90000), broken(segment(90000, 0, 0))}}, "segment 1 starts before the one before it ends"},
-		"two at once":       {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0, -9000)}}, "two frames are shown at the same time"},
+		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the video changes from avc1.64001f at 320x180 to avc1.64001f at 640x180"},
+		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the video changes from avc1.64001f at 320x180 to hvc1.1 at 320x180"},
+		"frames of before":  {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0), broken(segment(90000, 0, -18000))}}, "1 of 4 frames have times outside of all segments"},
+		"one after the gap": {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 90000), broken(segment(90000, 0, 0))}}, "segment 1 starts before the previous segment ends"},
+		"two at once":       {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0, -9000)}}, "two frames have the same presentation time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			index := tt.index
 			index.Track = track
 			src := Source{Prefix: "x", Duration: 1, Video: &SourceVideo{Timescale: 90_000, Width: 320, Height: 180, Bitrate: 1_000_000}}
-			src.Video.Stream.Codec, src.Video.Stream.Width, src.Video.Stream.Height = "h264", 320, 180
+			src.Video.Track.Codec, src.Video.Track.Width, src.Video.Track.Height = "h264", 320, 180
 			for _, s := range index.Segments {
 				src.Video.End = max(src.Video.End, s.ShownUntil())
 			}
-			plan, alone, err := newRecordedPlan(src, index, Request{})
-			if err != nil || alone != tt.want {
-				t.Fatalf("alone because %q, want %q; error %v", alone, tt.want, err)
+			plan, noRenditions, err := newRecordedPlan(src, index, Request{})
+			if err != nil || noRenditions != tt.want {
+				t.Fatalf("noRenditions because %q, want %q; error %v", noRenditions, tt.want, err)
 			}
 			if (len(plan.encoded()) == 0) != (tt.want != "") || (len(plan.Chunks) == 0) != (tt.want != "") {
 				t.Errorf("%d renditions are encoded in %d chunks", len(plan.encoded()), len(plan.Chunks))

@@ -70,12 +70,12 @@ type runner struct {
 	work    blob.Store
 	engine  Engine
 	outputs *publish.Outputs
-	kept    *runState
+	state   *runState
 	meter   *meter
 	file    string // the source
 
-	mu    sync.Mutex // guards the results in kept
-	fresh chan struct{}
+	mu      sync.Mutex // guards the results in state
+	changed chan struct{}
 }
 
 // open makes the working folder, or continues with that of a killed run.
@@ -83,7 +83,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(r.o.Dir, 0o700); err != nil {
 		return err
 	}
-	if r.kept, err = loadState(r.o); err != nil {
+	if r.state, err = loadState(r.o); err != nil {
 		return err
 	}
 	if r.work, err = blob.NewDisk(filepath.Join(r.o.Dir, "media")); err != nil {
@@ -92,7 +92,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	r.engine = Engine{FFmpeg: r.o.FFmpeg, Store: r.work, MaxDuration: r.o.MaxDuration}
 	r.outputs = &publish.Outputs{
 		Store: r.work, Dest: r.o.Dest, Formats: r.o.Outputs, Dir: r.o.Dir,
-		Save: func(_ context.Context, state *publish.State) error { return r.kept.savePublished(state) },
+		Save: func(_ context.Context, state *publish.State) error { return r.state.savePublished(state) },
 	}
 	return ctx.Err()
 }
@@ -100,11 +100,11 @@ func (r *runner) open(ctx context.Context) (err error) {
 // close removes the files of the run, unless it can be continued, and returns its error.
 func (r *runner) close(ctx context.Context, err error) error {
 	keep := err != nil && ctx.Err() == nil && weir.Retriable(err)
-	if err != nil && !keep && r.kept != nil && r.outputs != nil {
+	if err != nil && !keep && r.state != nil && r.outputs != nil {
 		// Also when ctx has ended.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, r.outputs.Withdraw(cleanup, &r.kept.Published))
+		err = errors.Join(err, r.outputs.Withdraw(cleanup, &r.state.Published))
 	}
 	if r.work != nil {
 		err = errors.Join(err, r.work.Close())
@@ -121,25 +121,25 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 			return weir.TranscodeOutput{}, err
 		}
 	}
-	video, audio, err := r.streams(ctx)
+	video, audio, err := r.tracks(ctx)
 	if err != nil {
 		return weir.TranscodeOutput{}, err
 	}
-	if err := CheckFrames(*r.kept.Plan, video); err != nil {
+	if err := CheckFrames(*r.state.Plan, video); err != nil {
 		return weir.TranscodeOutput{}, err
 	}
-	if !r.kept.Published.Finished {
-		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "everything is encoded, and not everything was put")
+	if !r.state.Published.Finished {
+		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "all chunks are encoded, but not all outputs are published")
 	}
-	r.meter.finish()
+	r.meter.done()
 	if r.o.Warn != nil {
-		for _, sentence := range Warnings(*r.kept.Plan, r.kept.Chunks, r.kept.Audio) {
+		for _, sentence := range Warnings(*r.state.Plan, r.state.Chunks, r.state.Audio) {
 			r.o.Warn(sentence)
 		}
 	}
-	out := r.kept.Plan.Source.Describe()
-	out.RequestID = r.kept.RequestID
-	r.outputs.Describe(&out, &r.kept.Published, video, audio)
+	out := r.state.Plan.Source.Describe()
+	out.RequestID = r.state.RequestID
+	r.outputs.Describe(&out, &r.state.Published, video, audio)
 	return out, nil
 }
 
@@ -151,10 +151,10 @@ func (r *runner) fetch(ctx context.Context) error {
 		return err
 	}
 	if r.o.Fetcher == nil {
-		return weir.Errorf(weir.Invalid, "%s: URLs can't be read here", r.o.Source)
+		return weir.Errorf(weir.Invalid, "%s: URLs are not supported here; name a file", r.o.Source)
 	}
 	r.file = filepath.Join(r.o.Dir, "source")
-	if r.kept.Fetched {
+	if r.state.Fetched {
 		return nil
 	}
 	file, err := os.Create(r.file)
@@ -165,13 +165,13 @@ func (r *runner) fetch(ctx context.Context) error {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	r.kept.Fetched = true
-	return r.kept.save()
+	r.state.Fetched = true
+	return r.state.save()
 }
 
 // plan imports the source and makes the plan.
 func (r *runner) plan(ctx context.Context) error {
-	if r.kept.Plan != nil {
+	if r.state.Plan != nil {
 		return nil
 	}
 	src, err := r.engine.Import(ctx, ImportOptions{
@@ -184,41 +184,41 @@ func (r *runner) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.kept.Plan = &plan
+	r.state.Plan = &plan
 	if r.o.Signer != nil {
-		if r.kept.Manifest, err = publish.ReadManifest(r.file); err != nil {
+		if r.state.Manifest, err = publish.ReadManifest(r.file); err != nil {
 			return err
 		}
 	}
-	return r.kept.save()
+	return r.state.save()
 }
 
 // encode makes the missing audio tracks and chunks, and publishes results meanwhile.
 func (r *runner) encode(ctx context.Context) error {
-	r.fresh = make(chan struct{}, 1)
-	r.fresh <- struct{}{}
-	plan := r.kept.Plan
+	r.changed = make(chan struct{}, 1)
+	r.changed <- struct{}{}
+	plan := r.state.Plan
 	r.outputs.TS = plan.TS()
 	if r.o.Signer != nil {
-		from := publish.Origin{Name: publish.SourceName(r.o.Source), Manifest: r.kept.Manifest}
+		from := publish.Origin{Name: publish.SourceName(r.o.Source), Manifest: r.state.Manifest}
 		r.outputs.Sign = r.o.Signer.Transcode(from, time.Now())
 	}
-	r.meter.encoding(plan, r.kept.Chunks)
+	r.meter.encoding(plan, r.state.Chunks)
 
 	publishing, publishCtx := errgroup.WithContext(ctx)
 	encoding, encodeCtx := errgroup.WithContext(publishCtx)
 	for k, track := range plan.Audio {
-		if !slices.ContainsFunc(r.kept.Audio, func(a RenditionResult) bool { return a.Name == track.Name }) {
+		if !slices.ContainsFunc(r.state.Audio, func(a RenditionResult) bool { return a.Name == track.Name }) {
 			encoding.Go(func() error { return r.encodeAudio(encodeCtx, k) })
 		}
 	}
 	encoding.Go(func() error { return r.encodeVideo(encodeCtx) })
 	publishing.Go(func() error {
-		defer close(r.fresh)
+		defer close(r.changed)
 		return encoding.Wait()
 	})
 	publishing.Go(func() error {
-		for range r.fresh {
+		for range r.changed {
 			if err := r.publish(publishCtx); err != nil {
 				return err
 			}
@@ -229,22 +229,22 @@ func (r *runner) encode(ctx context.Context) error {
 }
 
 func (r *runner) encodeAudio(ctx context.Context, k int) error {
-	result, err := r.engine.EncodeAudio(ctx, *r.kept.Plan, k, nil)
+	result, err := r.engine.EncodeAudio(ctx, *r.state.Plan, k, nil)
 	if err != nil {
 		return err
 	}
-	return r.note(func() error { return r.kept.addAudio(result) })
+	return r.addResult(func() error { return r.state.addAudio(result) })
 }
 
 // encodeVideo runs the encodes that are not finished, as many at the same time as there are encoders.
 func (r *runner) encodeVideo(ctx context.Context) error {
 	done := map[int]bool{}
-	for _, c := range r.kept.Chunks {
+	for _, c := range r.state.Chunks {
 		done[c.Chunk] = true
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(max(r.o.Request.Encoders, 1))
-	for first, chunk := range r.kept.Plan.Chunks {
+	for first, chunk := range r.state.Plan.Chunks {
 		// An encode that was begun goes on with the first chunk that is not done.
 		if !done[first] && (!chunk.Continues || done[first-1]) {
 			group.Go(func() error { return r.encodeFrom(groupCtx, first) })
@@ -255,17 +255,17 @@ func (r *runner) encodeVideo(ctx context.Context) error {
 
 // encodeFrom makes chunk n and those that continue it.
 func (r *runner) encodeFrom(ctx context.Context, n int) error {
-	return r.engine.Encode(ctx, *r.kept.Plan, n, EncodeOptions{
+	return r.engine.Encode(ctx, *r.state.Plan, n, EncodeOptions{
 		File: r.file, Progress: r.meter.chunk,
 		Done: func(result ChunkResult) error {
 			r.meter.chunk(result.Chunk, 1)
-			return r.note(func() error { return r.kept.addChunk(result) })
+			return r.addResult(func() error { return r.state.addChunk(result) })
 		},
 	})
 }
 
-// note stores a result and wakes encode, which publishes it.
-func (r *runner) note(add func() error) error {
+// addResult stores a result and wakes encode, which publishes it.
+func (r *runner) addResult(add func() error) error {
 	r.mu.Lock()
 	err := add()
 	r.mu.Unlock()
@@ -273,26 +273,26 @@ func (r *runner) note(add func() error) error {
 		return err
 	}
 	select {
-	case r.fresh <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default: // it is awake already
 	}
 	return nil
 }
 
-func (r *runner) streams(ctx context.Context) (video, audio []publish.Stream, err error) {
+func (r *runner) tracks(ctx context.Context) (video, audio []publish.Track, err error) {
 	r.mu.Lock()
-	chunks, audios := slices.Clone(r.kept.Chunks), slices.Clone(r.kept.Audio)
+	chunks, audios := slices.Clone(r.state.Chunks), slices.Clone(r.state.Audio)
 	r.mu.Unlock()
-	return r.engine.Streams(ctx, *r.kept.Plan, chunks, audios)
+	return r.engine.ResultTracks(ctx, *r.state.Plan, chunks, audios)
 }
 
 func (r *runner) publish(ctx context.Context) error {
-	video, audio, err := r.streams(ctx)
+	video, audio, err := r.tracks(ctx)
 	if err != nil {
 		return err
 	}
-	err = r.outputs.Publish(ctx, &r.kept.Published, video, audio)
-	if err = errors.Join(err, r.kept.savePublished(&r.kept.Published)); err != nil {
+	err = r.outputs.Publish(ctx, &r.state.Published, video, audio)
+	if err = errors.Join(err, r.state.savePublished(&r.state.Published)); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	return nil

@@ -21,10 +21,10 @@ type meter struct {
 
 // The fraction of a run after each step.
 const (
-	shareFetched  = 0.05
-	shareRead     = 0.10
-	shareEncoded  = 0.97
-	secondsToLook = 1.0 // before a speed is reported
+	shareFetched = 0.05
+	shareRead    = 0.10
+	shareEncoded = 0.97
+	minElapsed   = 1.0 // before a speed is reported
 )
 
 func newMeter(report func(Progress)) *meter {
@@ -92,7 +92,7 @@ func (m *meter) encoded() {
 	}
 	if m.total > 0 && seconds == m.total || m.total == 0 {
 		p.Step = "finishing"
-	} else if speed := (seconds - m.resumed) / elapsed; elapsed >= secondsToLook && speed > 0 {
+	} else if speed := (seconds - m.resumed) / elapsed; elapsed >= minElapsed && speed > 0 {
 		p.Speed, p.FPS = speed, speed*m.rate
 		p.ETA = time.Duration((m.total - seconds) / speed * float64(time.Second))
 	}
@@ -100,7 +100,7 @@ func (m *meter) encoded() {
 	m.send(p)
 }
 
-func (m *meter) finish() { m.send(Progress{Step: "finishing", Fraction: 1}) }
+func (m *meter) done() { m.send(Progress{Step: "finishing", Fraction: 1}) }
 
 // send reports progress, which never decreases.
 func (m *meter) send(p Progress) {

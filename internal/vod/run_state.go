@@ -69,13 +69,13 @@ func jobOf(o RunOptions) (string, error) {
 	if !isURL(o.Source) {
 		info, err := os.Stat(o.Source)
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", weir.Errorf(weir.NotFound, "%s: there is no such file", o.Source)
+			return "", weir.Errorf(weir.NotFound, "%s: no such file", o.Source)
 		}
 		if err != nil {
 			return "", weir.Errorf(weir.Invalid, "%s: can't be read: %s", o.Source, err.Error())
 		}
 		if !info.Mode().IsRegular() {
-			return "", weir.Errorf(weir.Invalid, "%s: is not a file", o.Source)
+			return "", weir.Errorf(weir.Invalid, "%s: not a regular file", o.Source)
 		}
 		job.Size, job.Changed = info.Size(), info.ModTime().UnixNano()
 	}

@@ -218,7 +218,7 @@ func TestRunOtherSources(t *testing.T) {
 			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
 		},
 		{
-			"can't be taken apart",
+			"can't be demuxed",
 			func(t *testing.T) string {
 				return mediatest.Film(t, "huff.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=3", "-c:v", "huffyuv", "-c:a", "pcm_s16le")
 			},

@@ -20,10 +20,10 @@ import (
 // header.
 func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) error {
 	if o.File == "" {
-		return errors.New("a source that can't be taken apart is encoded where its file is")
+		return errors.New("a source that can't be demuxed is encoded from its file, which is missing")
 	}
 	encode := plan.encode(e.FFmpeg.Idle())
-	encode.Input, encode.Stream = o.File, plan.Source.Video.Stream.Index
+	encode.Input, encode.Track = o.File, plan.Source.Video.Track.Index
 	encoded := plan.encoded()
 	writers := make([]*media.Writer, len(encoded))
 	var consumers []func(context.Context, io.Reader) error
@@ -103,15 +103,15 @@ func checkSequential(plan Plan, writers []*media.Writer) error {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
 		if len(index.Segments) != len(writers[0].Index().Segments) {
-			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(writers[0].Index().Segments), encoded[i].Name, len(index.Segments))
+			return fmt.Errorf("rendition %s has %d segments, rendition %s has %d", encoded[0].Name, len(writers[0].Index().Segments), encoded[i].Name, len(index.Segments))
 		}
 		if !encoded[i].converts() {
 			if frames >= 0 && frames != index.Frames() {
-				return fmt.Errorf("%s has %d frames, another rendition %d", encoded[i].Name, index.Frames(), frames)
+				return fmt.Errorf("rendition %s has %d frames, another one has %d", encoded[i].Name, index.Frames(), frames)
 			}
 			frames = index.Frames()
 		}
-		if err := plan.Source.checkLength("video", plan.Source.Video.Stream, index.Track.Time(index.End())); err != nil {
+		if err := plan.Source.checkLength("video", plan.Source.Video.Track, index.Track.Time(index.End())); err != nil {
 			return err
 		}
 	}

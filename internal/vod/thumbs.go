@@ -71,13 +71,13 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 		e.putImages(plan.Prefix+"/poster.jpg", new(int)),
 	}
 	command := ffmpeg.Command{
-		Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Pixels: int64(format.Width) * int64(format.Height) * 2,
+		Args: run.Args(), Stdin: newKeyFrameReader(ctx, track, keys), Pixels: int64(format.Width) * int64(format.Height) * 2,
 	}
 	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
 		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %w", err)
 	}
 	if result.Images != len(keys) {
-		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %d pictures came out of %d key frames", result.Images, len(keys))
+		return ThumbnailsResult{}, fmt.Errorf("thumbnails: ffmpeg made %d images of %d key frames", result.Images, len(keys))
 	}
 	return result, e.putCues(ctx, plan, run, keys)
 }
@@ -90,16 +90,16 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 		}
 		copied := slices.ContainsFunc(plan.Renditions, func(r Rendition) bool { return r.Copy })
 		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || copied {
-			return track, plan.Source.Video.Stream.VideoFormat(), nil
+			return track, plan.Source.Video.Track.VideoFormat(), nil
 		}
 	}
 	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
-		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
+		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be demuxed need the results of all chunks")
 	}
 	r := encoded[best]
-	s := plan.stream(r.Name, r.Dir)
+	s := plan.track(r.Name, r.Dir)
 	for _, chunk := range chunks {
 		if err := addResults(&s, chunk.Renditions); err != nil {
 			return nil, ffmpeg.VideoFormat{}, err
@@ -191,13 +191,13 @@ func startsOf(index cmaf.TrackIndex, plan Plan) (starts []int64) {
 	return starts
 }
 
-func eachKey(index cmaf.TrackIndex, visit func(k keyFrame, shown int64)) {
+func eachKey(index cmaf.TrackIndex, do func(k keyFrame, shown int64)) {
 	for n, segment := range index.Segments {
 		for p, part := range segment.Parts {
 			at := part.Start
 			for i, s := range part.Samples {
 				if s.Sync {
-					visit(keyFrame{segment: n, part: p, sample: i, size: s.Size}, at+int64(s.Offset))
+					do(keyFrame{segment: n, part: p, sample: i, size: s.Size}, at+int64(s.Offset))
 				}
 				at += int64(s.Duration)
 			}
@@ -217,11 +217,11 @@ func poster(keys []keyFrame) int {
 	return best
 }
 
-// newKeyFeed returns a stream of single key frames for ffmpeg, one part each.
-func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Reader {
+// newKeyFrameReader returns a reader of single key frames for ffmpeg, one fragment each.
+func newKeyFrameReader(ctx context.Context, track *media.Track, keys []keyFrame) io.Reader {
 	described := track.Index().Track
 	described.Delay = 0
-	f := &feed{ready: track.Init()}
+	f := &trackReader{ready: track.Init()}
 	for i := range keys {
 		f.parts = append(f.parts, cmaf.FramePart{Segment: i})
 	}

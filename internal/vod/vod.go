@@ -62,7 +62,7 @@ type Source struct {
 
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of the container
 
-	// From and To bound what was imported, if it is a part of the file: see ImportOptions.Part. To 0 = up to
+	// From and To bound what was imported, if it is a part of the file: see ImportOptions.Excerpt. To 0 = up to
 	// the end.
 	From time.Duration `json:"from,omitzero"`
 	To   time.Duration `json:"to,omitzero"`
@@ -70,11 +70,11 @@ type Source struct {
 
 // SourceVideo is the video of a source. Times are ticks on the timeline.
 type SourceVideo struct {
-	Stream    ffmpeg.Stream `json:"stream"`
-	Width     int           `json:"width"`  // as shown: upright, with square pixels
-	Height    int           `json:"height"` // as shown
-	Bitrate   int           `json:"bitrate"`
-	Timescale int64         `json:"timescale,omitempty"`
+	Track     ffmpeg.Track `json:"stream"`
+	Width     int          `json:"width"`  // as shown: upright, with square pixels
+	Height    int          `json:"height"` // as shown
+	Bitrate   int          `json:"bitrate"`
+	Timescale int64        `json:"timescale,omitempty"`
 
 	// The visible frames. Others are only needed to decode them.
 	Start  int64 `json:"start,omitempty"`
@@ -98,10 +98,10 @@ func (v SourceVideo) frames(index cmaf.TrackIndex) cmaf.Frames {
 // SourceAudio is an audio track of a source. AAC is stored as a track, everything else
 // as Matroska.
 type SourceAudio struct {
-	Stream ffmpeg.Stream `json:"stream"`
-	Dir    string        `json:"dir"`             // below the prefix
-	Track  bool          `json:"track,omitempty"` // it is stored as a track
-	Copy   bool          `json:"copy,omitempty"`  // the track can be used as it is: AAC without gaps
+	Track   ffmpeg.Track `json:"stream"`
+	Dir     string       `json:"dir"`             // below the prefix
+	AsTrack bool         `json:"track,omitempty"` // it is stored as a track
+	Copy    bool         `json:"copy,omitempty"`  // the track can be used as it is: AAC without gaps
 }
 
 // sourceDir is the folder of the source's video below its prefix, and of the rendition that is copied from it.

@@ -24,9 +24,9 @@ const (
 	// pendingPerSlot is how many pieces have a job, for each slot: enough that no slot is idle, and few
 	// enough that a new task does not wait for long.
 	pendingPerSlot = 2
-	// encodeTurn is how long an encode runs before it lets other tasks go first. To stop and to continue
+	// encodeTimeSlice is how long an encode runs before it lets other tasks go first. To stop and to continue
 	// later takes two seconds of CPU time, mostly for frames that were on their way.
-	encodeTurn = 30 * time.Second
+	encodeTimeSlice = 30 * time.Second
 )
 
 // maxRunning returns the number of running tasks from which on each account may start only one:
@@ -161,12 +161,12 @@ func (w *Work) continues(ctx context.Context, tx *store.Tx, taskID string, encod
 	if w.stopping.Load() {
 		return false, nil
 	}
-	if encoded <= encodeTurn {
+	if encoded <= encodeTimeSlice {
 		return true, nil
 	}
 	use, err := tx.SlotUse(ctx, taskID)
 	return !yields(use), err
 }
 
-// yields reports whether a job whose turn is over must leave its slot to another task.
+// yields reports whether a job whose time slice is over must leave its slot to another task.
 func yields(use store.SlotUse) bool { return use.OthersQueued > 0 && use.Running >= use.Slots }

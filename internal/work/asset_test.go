@@ -174,7 +174,7 @@ func TestUploadedAsset(t *testing.T) {
 	}
 }
 
-// TestSequentialAsset makes an asset of a source that can't be taken apart: the job that fetched it
+// TestSequentialAsset makes an asset of a source that can't be demuxed: the job that fetched it
 // does all pieces.
 func TestSequentialAsset(t *testing.T) {
 	if testing.Short() {

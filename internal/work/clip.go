@@ -301,7 +301,7 @@ func (c *Clips) Cut(ctx context.Context, job store.Job) error {
 		return nil
 	}
 	if wait, ok := errors.AsType[waiting](err); ok {
-		if err := c.note(ctx, taskID, wait.step, 0, new(told)); err != nil {
+		if err := c.note(ctx, taskID, wait.step, 0, new(reported)); err != nil {
 			return err
 		}
 		return store.Later(wait.after)
@@ -383,7 +383,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 			return err
 		}
 	}
-	if err := c.finish(ctx, job, t, result.Recording, signature, warnings); err != nil {
+	if err := c.completeTask(ctx, job, t, result.Recording, signature, warnings); err != nil {
 		return err
 	}
 	c.completed.Add(1)
@@ -444,8 +444,8 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 	return from, err
 }
 
-// finish makes the clip available, and completes its task.
-func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, signature *media.Signature, warnings []string) error {
+// completeTask makes the clip available, and completes its task.
+func (c *Clips) completeTask(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, signature *media.Signature, warnings []string) error {
 	stored, err := storedBytes(ctx, c.Media, t.OutputAssetID)
 	if err != nil {
 		return err
@@ -480,7 +480,7 @@ func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept med
 // reporting calls do, and writes the progress that it reports meanwhile.
 func (c *Clips) reporting(ctx context.Context, taskID string, do func(report func(share float64)) error) error {
 	var shares progress
-	var last told
+	var last reported
 	write := func(_ context.Context, taskID string, p *taskProgress) error {
 		return c.note(ctx, taskID, p.step, p.published, &last)
 	}
@@ -494,11 +494,11 @@ func (c *Clips) reporting(ctx context.Context, taskID string, do func(report fun
 	})
 }
 
-// note writes how far a clip is; last is what events told.
-func (c *Clips) note(ctx context.Context, taskID, step string, share float64, last *told) error {
-	now := reached{step: step, share: share, told: *last}
-	return c.advance(ctx, taskID, func(*store.Tx, time.Time) (reached, error) { return now, nil }, func(_ *store.Tx, told told) error {
-		*last = told
+// note writes how far a clip is; last is what events reported last.
+func (c *Clips) note(ctx context.Context, taskID, step string, share float64, last *reported) error {
+	now := reached{step: step, share: share, last: *last}
+	return c.advance(ctx, taskID, func(*store.Tx, time.Time) (reached, error) { return now, nil }, func(_ *store.Tx, now reported) error {
+		*last = now
 		return nil
 	})
 }

@@ -398,7 +398,7 @@ func TestProgressOfClip(t *testing.T) {
 	end := float64(time.Now().Add(time.Hour).UnixMilli())
 	task := c.clip(t, weir.ClipParams{SessionID: session.ID}, end-1000, end)
 	c.until(t, task.ID, func(t weir.Task) bool { return t.Status.Step == stepEnd })
-	var last told
+	var last reported
 	before := len(c.events(t, c.caller, "task/"+task.ID))
 	for _, tt := range []struct {
 		share  float64

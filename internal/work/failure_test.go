@@ -71,17 +71,17 @@ func TestHostileMedia(t *testing.T) {
 		want string
 	}{
 		"bomb.m4a": {
-			bomb, fmt.Sprintf("invalid video file codec or container: the file has %d bytes for 10h0m2s of media, which is too little to be real; send the whole file", len(bomb)),
+			bomb, fmt.Sprintf("invalid video file codec or container: the file has only %d bytes for 10h0m2s of media; send the whole file", len(bomb)),
 		},
 		"hole.mka": {
 			film("hole.mka", slices.Concat(sine, []string{"-af", "asetpts='PTS+gte(T,1)*7200/TB'", "-c:a", "pcm_s16le"})...),
-			"invalid video file codec or container: there is nothing to see or hear from 1s to 2h0m1s, and at most 1h0m0s are allowed",
+			"invalid video file codec or container: no track has packets from 1s to 2h0m1s; gaps of at most 1h0m0s are allowed",
 		},
 		"tracks.mka": {
 			film("tracks.mka", slices.Concat([]string{"-f", "lavfi", "-i", "sine=d=0.1:r=8000"}, slices.Repeat([]string{"-map", "0"}, 300), []string{"-c:a", "pcm_u8"})...),
-			"invalid video file codec or container: the file has 300 tracks, and at most 64 are allowed",
+			"invalid video file codec or container: the file has 300 tracks; at most 64 are allowed",
 		},
-		"large.gif": {image, "invalid video file codec or container: its frames have 16000x16000 pixels, and at most 36 million are allowed"},
+		"large.gif": {image, "invalid video file codec or container: its frames have 16000x16000 pixels; at most 36 million are allowed"},
 		"many.mka": {
 			film("many.mka", slices.Concat(sine, []string{"-af", "asetpts='PTS+gte(T,1)*2000000/TB'", "-c:a", "pcm_s16le"})...),
 			"invalid video file codec or container: the file lasts longer than the 24h0m0s that are allowed",

@@ -21,7 +21,7 @@ type IPFS struct {
 	// Source finds files at ipfs:// addresses, among the uploads that an owner may read and elsewhere; nil =
 	// they are read from gateways.
 	Source func(weir.Owner) func(ctx context.Context, cid, path string) (blob.Content, error)
-	// Unpin lets the IPFS node forget a root; nil = there is no node.
+	// Unpin removes the pin of a root on the IPFS node; nil = there is no node.
 	Unpin func(ctx context.Context, root string) error
 }
 
@@ -200,7 +200,7 @@ func (w *Work) removeUpload(ctx context.Context, job store.Job, u weir.IPFSUploa
 	return w.Store.ForgetIPFSUpload(ctx, u.ID)
 }
 
-// unpin lets the IPFS node forget an upload, unless another one has the same content.
+// unpin removes the pin of an upload on the IPFS node, unless another one has the same content.
 func (w *Work) unpin(ctx context.Context, u weir.IPFSUpload) error {
 	pinned, err := w.Store.Pinned(ctx, u.Root, u.ID)
 	if err != nil || pinned {

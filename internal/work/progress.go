@@ -62,8 +62,8 @@ func (p *progress) note(taskID string, change func(*taskProgress)) {
 	change(p.tasks[taskID])
 }
 
-// take returns the changes since the last call.
-func (p *progress) take() map[string]*taskProgress {
+// takeChanges returns the changes since the last call.
+func (p *progress) takeChanges() map[string]*taskProgress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tasks := p.tasks
@@ -81,7 +81,7 @@ func (p *progress) report(ctx context.Context, log *slog.Logger, write func(ctx 
 			return
 		case <-tick.C:
 		}
-		for taskID, changed := range p.take() {
+		for taskID, changed := range p.takeChanges() {
 			if err := write(ctx, taskID, changed); err != nil && ctx.Err() == nil {
 				log.WarnContext(ctx, "task progress could not be written", "task", taskID, "err", err)
 			}
@@ -105,17 +105,17 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 			}
 		}
 		encoded, err := tx.EncodedShare(ctx, taskID)
-		told := told{state.ReportedAt.Time(), state.Reported}
-		return reached{p.step, overall(state, encoded), eta(state, encoded, now), told}, err
+		last := reported{state.ReportedAt.Time(), state.Reported}
+		return reached{p.step, overall(state, encoded), eta(state, encoded, now), last}, err
 	}
-	return w.advance(ctx, taskID, reach, func(tx *store.Tx, now told) error {
+	return w.advance(ctx, taskID, reach, func(tx *store.Tx, now reported) error {
 		_, err := tx.UpdateWork(ctx, taskID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(now.at), now.share })
 		return err
 	})
 }
 
-// told is the progress that events told last.
-type told struct {
+// reported is the progress that events reported last.
+type reported struct {
 	at    time.Time
 	share float64
 }
@@ -125,15 +125,15 @@ type reached struct {
 	step  string
 	share float64
 	eta   time.Time // zero = not known
-	told  told
+	last  reported
 }
 
 // advance writes the progress of a running task and of its asset, and emits events of both if enough has
 // changed; then it calls note. Nothing happens if the task or its asset is gone.
-func (s *tasks) advance(ctx context.Context, taskID string, reach func(tx *store.Tx, now time.Time) (reached, error), note func(*store.Tx, told) error) error {
+func (s *tasks) advance(ctx context.Context, taskID string, reach func(tx *store.Tx, now time.Time) (reached, error), note func(*store.Tx, reported) error) error {
 	err := s.store.Tx(ctx, func(tx *store.Tx) error {
 		events := weir.NewEventBatch(s.base, time.Now())
-		var before told
+		var before reported
 		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskRunning {
 				return errNothingToDo
@@ -145,7 +145,7 @@ func (s *tasks) advance(ctx context.Context, taskID string, reach func(tx *store
 			if !t.Advance(r.step, r.share, r.eta, events.Now) {
 				return errNothingToDo
 			}
-			before = r.told
+			before = r.last
 			return nil
 		})
 		if err != nil {
@@ -155,7 +155,7 @@ func (s *tasks) advance(ctx context.Context, taskID string, reach func(tx *store
 		emits := events.Now.Sub(before.at) >= eventEvery || share-before.share >= eventStep
 		if emits {
 			events.Task(weir.TaskUpdated, t)
-			if err := note(tx, told{events.Now, share}); err != nil {
+			if err := note(tx, reported{events.Now, share}); err != nil {
 				return err
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"weir/internal/weir"
 )
 
-// published is the state of the publishing of a task.
+// published is the state of the publication of a task.
 type published struct {
 	Asset     *publish.AssetState `json:"asset,omitempty"` // in weir's own storage
 	Files     *publish.State      `json:"files,omitempty"` // in the caller's storage
@@ -33,7 +33,7 @@ type publication struct {
 	plan  vod.Plan
 	done  published
 
-	video, audio []publish.Stream
+	video, audio []publish.Track
 	warnings     []string // about the source
 }
 
@@ -88,7 +88,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 		return err
 	}
 	p.warnings = vod.Warnings(p.plan, chunks, audio)
-	p.video, p.audio, err = p.Engine.Streams(ctx, p.plan, chunks, audio)
+	p.video, p.audio, err = p.Engine.ResultTracks(ctx, p.plan, chunks, audio)
 	return err
 }
 
@@ -140,7 +140,7 @@ func (p *publication) share() float64 {
 	return float64(p.state.Done) / float64(p.state.Pieces)
 }
 
-// save writes the state of the publishing.
+// save writes the state of the publication.
 func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) error {
 	text, err := json.Marshal(p.done)
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) err
 	return err
 }
 
-// end writes the state of the publishing, and lets another job continue.
+// end writes the state of the publication, and lets another job continue.
 func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *weir.EventBatch) error) error {
 	return p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := p.save(ctx, tx, p.share()); err != nil {
@@ -366,7 +366,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		return err
 	}
 	defer onIPFS.close()
-	return p.finish(ctx, asset, onIPFS, func(a *weir.Asset, now time.Time) {
+	return p.completeTask(ctx, asset, onIPFS, func(a *weir.Asset, now time.Time) {
 		p.describe(a)
 		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
 		a.C2PA = provenance(signature)
@@ -391,9 +391,9 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 	return err
 }
 
-// finish completes the task, changes its asset and emits events. copied is the copy of the asset on IPFS,
+// completeTask completes the task, changes its asset and emits events. copied is the copy of the asset on IPFS,
 // if it has one.
-func (p *publication) finish(ctx context.Context, asset weir.Asset, copied *assetCopy, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
+func (p *publication) completeTask(ctx context.Context, asset weir.Asset, copied *assetCopy, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
 	stored, err := storedBytes(ctx, p.Media, asset.ID)
 	if err != nil {
 		return err
@@ -509,7 +509,7 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 }
 
 // mp4File returns the entry of a rendition's MP4 file in the list of files.
-func (p *publication) mp4File(s publish.Stream, size int64) weir.File {
+func (p *publication) mp4File(s publish.Track, size int64) weir.File {
 	f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
 	if p.plan.Source.Duration > 0 {
 		f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)

@@ -150,7 +150,7 @@ func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, ru
 	}
 	for _, audio := range plan.Source.Audio {
 		remove := w.Media.Delete
-		if audio.Track {
+		if audio.AsTrack {
 			remove = w.Media.DeletePrefix
 		}
 		if err := remove(ctx, plan.Source.Prefix+"/"+audio.Dir); err != nil {

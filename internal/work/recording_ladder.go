@@ -55,12 +55,12 @@ func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task,
 	}
 	request := w.request(ctx, t)
 	request.SourceOnly = sourceOnly
-	plan, alone, err := w.Engine.PlanRecorded(ctx, src, request)
+	plan, noRenditions, err := w.Engine.PlanRecorded(ctx, src, request)
 	if err != nil {
 		return err
 	}
-	if alone != "" {
-		w.Log.InfoContext(ctx, "recording gets no renditions beside its source", "asset", t.OutputAssetID, "why", alone)
+	if noRenditions != "" {
+		w.Log.InfoContext(ctx, "recording gets no renditions beside its source", "asset", t.OutputAssetID, "why", noRenditions)
 	}
 	pieces, err := w.piecesOf(ctx, plan, t)
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 		return err
 	}
 	files = signedFiles(files, signature)
-	return p.finish(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
+	return p.completeTask(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
 		a.Files, a.C2PA = files, provenance(signature)
 		a.Status.UpdatedAt = weir.At(now)
 	}, weir.AssetUpdated)
@@ -105,13 +105,13 @@ func (p *publication) publishRecording(ctx context.Context) error {
 // recordedFiles returns the list of files of a recording, with the MP4 files of its renditions and
 // its thumbnails.
 func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
-	var audio []publish.Stream
+	var audio []publish.Track
 	for _, r := range shown.Audio {
 		track, err := media.Open(ctx, p.Media, assetFolder(a.ID)+"/"+r.Dir)
 		if err != nil {
 			return nil, err
 		}
-		audio = append(audio, publish.Stream{Name: r.Name, Index: track.Index()})
+		audio = append(audio, publish.Track{Name: r.Name, Index: track.Index()})
 	}
 	files := slices.Clone(a.Files)
 	add := func(f weir.File) {

@@ -8,23 +8,23 @@ import (
 	"weir/internal/media"
 )
 
-// feed is a part of a stored track as fragmented MP4 for ffmpeg. It reads parts from the store when ffmpeg
+// trackReader reads a range of a stored track as fragmented MP4 for ffmpeg. It reads parts from the store when ffmpeg
 // needs them.
 //
 // Composition offsets must not be negative, because ffmpeg's demuxer would shift all times. So decode times
 // are earlier by as much as these parts need.
-type feed struct {
+type trackReader struct {
 	parts []cmaf.FramePart
 	next  func(cmaf.FramePart) ([]byte, error)
 	ready []byte
 }
 
-func newFeed(ctx context.Context, track *media.Track, parts []cmaf.FramePart) *feed {
+func newTrackReader(ctx context.Context, track *media.Track, parts []cmaf.FramePart) *trackReader {
 	described := track.Index().Track
 	if len(parts) > 0 {
 		described = track.Index().TrackOf(parts[0].Segment)
 	}
-	f := &feed{parts: parts, ready: cmaf.Init(described)}
+	f := &trackReader{parts: parts, ready: cmaf.Init(described)}
 	for _, part := range parts {
 		described.Delay = max(described.Delay, part.Delay)
 	}
@@ -42,7 +42,7 @@ func newFeed(ctx context.Context, track *media.Track, parts []cmaf.FramePart) *f
 	return f
 }
 
-func (f *feed) Read(p []byte) (int, error) {
+func (f *trackReader) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if len(f.parts) == 0 {
 			return 0, io.EOF
