@@ -48,7 +48,7 @@ func (s *server) openWork(context.Context) (err error) {
 // recordings, and cuts clips out of its own streams.
 func (s *server) runLiveJobs(ctx context.Context) error {
 	own := map[string]store.Handler{store.JobRecording: s.recordings().Keep, store.JobLiveClip: s.clips.Cut}
-	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, own)
+	return s.store.RunJobs(ctx, store.Slots{}, s.cfg.Drain, own)
 }
 
 // recordings returns the job that makes assets of the sessions of this node.

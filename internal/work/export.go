@@ -11,7 +11,7 @@ import (
 )
 
 // export sends the file of an asset to a URL of its owner or to IPFS.
-func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.TaskState) error {
 	if t.Params.Export == nil {
 		return weir.Errorf(weir.Invalid, "the task has no destination")
 	}
