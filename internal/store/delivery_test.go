@@ -514,12 +514,12 @@ func TestPause(t *testing.T) {
 		if p2 := paused(); p2 == nil || p2.Since != p.Since || p2.Until < weir.At(time.Now().Add(9*time.Minute)) {
 			t.Errorf("second pause: %+v, after %+v", p2, p)
 		}
-		// One that is answered ends it, though not with success.
+		// One with a response ends it, though not with success.
 		endPause()
 		failed := sent(take(t, st, hook, &e), time.Now().Add(-time.Second))
 		failed.Log.Response = weir.WebhookResponse{Status: 500}
 		if s := settle(t, st, failed, true); s.Timeouts != 11 || paused() != nil {
-			t.Errorf("after an answer: %+v, %+v", s, paused())
+			t.Errorf("after a response: %+v, %+v", s, paused())
 		}
 		settle(t, st, timedOut(take(t, st, hook, &e)), false)
 		if paused() == nil {

@@ -268,8 +268,10 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	}
 }
 
-// of reports whether cancelling a ref cancels a job.
-func of(ref, cancelled string) bool { return ref == cancelled || strings.HasPrefix(ref, cancelled+"/") }
+// coveredBy reports whether cancelling a ref cancels a job.
+func coveredBy(ref, cancelled string) bool {
+	return ref == cancelled || strings.HasPrefix(ref, cancelled+"/")
+}
 
 // refs returns the refs of the running jobs.
 func (r *running) refs() []string {
@@ -287,7 +289,7 @@ func (r *running) cancel(ref string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, job := range r.jobs {
-		if ref == "" || of(job.ref, ref) {
+		if ref == "" || coveredBy(job.ref, ref) {
 			job.cancel(cause)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Piece is a part of a task that any node can encode by itself: a chunk of the video, an audio
-// track, the thumbnails.
+// Piece is a unit of the work on a task, which any node can do by itself: a chunk of the video, an
+// audio track, the thumbnails.
 type Piece struct {
 	TaskID string
 	Name   string
