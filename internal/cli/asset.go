@@ -196,15 +196,15 @@ func (c assetListCmd) Run(ctx context.Context, cfg *config.Config) error {
 
 // assets sends a request for a list and returns its items, and the path of the next page.
 func (c *client) assets(r *http.Request) (all []weir.Asset, next string, err error) {
-	answer, err := c.send(r)
+	resp, err := c.send(r)
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	if address, rest, _ := strings.Cut(answer.Header.Get("Link"), ">"); strings.Contains(rest, `rel="next"`) {
+	defer func() { _ = resp.Body.Close() }()
+	if address, rest, _ := strings.Cut(resp.Header.Get("Link"), ">"); strings.Contains(rest, `rel="next"`) {
 		if _, path, ok := strings.Cut(address, "/api/"); ok {
 			next = "/api/" + path
 		}
 	}
-	return all, next, json.NewDecoder(answer.Body).Decode(&all)
+	return all, next, json.NewDecoder(resp.Body).Decode(&all)
 }

@@ -182,15 +182,15 @@ func openURL(ctx context.Context, client *http.Client, address string) (io.ReadC
 	if err != nil {
 		return nil, err
 	}
-	answer, err := client.Do(request)
+	resp, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		answer.Body.Close()
-		return nil, weir.Errorf(weir.Upstream, "%s: the server answers %s", address, answer.Status)
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, weir.Errorf(weir.Upstream, "%s: the server answers %s", address, resp.Status)
 	}
-	return answer.Body, nil
+	return resp.Body, nil
 }
 
 func (c verifyCmd) print(w io.Writer, results []publish.Verified) error {

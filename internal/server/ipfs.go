@@ -114,7 +114,7 @@ func (s *server) ipfsSource(owner weir.Owner) func(ctx context.Context, cid, pat
 
 func (s *server) blocks() *ipfs.Blocks {
 	blocks := ipfs.NewBlocks(s.media, s.store)
-	blocks.Log = s.part("ipfs")
+	blocks.Log = s.logger("ipfs")
 	return blocks
 }
 

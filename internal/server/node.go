@@ -35,7 +35,7 @@ func (s *server) openNode(context.Context) error {
 	if s.secret, err = masterSecret(s.cfg, true); err != nil {
 		return err
 	}
-	id, err := once(filepath.Join(data, nodeFile), 6)
+	id, err := readOrCreate(filepath.Join(data, nodeFile), 6)
 	if err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -62,7 +62,7 @@ func OpenStore(ctx context.Context, cfg *config.Config) (*store.Store, error) {
 func masterSecret(cfg *config.Config, create bool) ([]byte, error) {
 	read := readHex
 	if _, sqlite := cfg.SQLite(); create && sqlite {
-		read = once
+		read = readOrCreate
 	}
 	secret, err := read(cfg.SecretFile, 32)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,8 +74,8 @@ func masterSecret(cfg *config.Config, create bool) ([]byte, error) {
 	return secret, nil
 }
 
-// once reads size bytes from a file. If there is none, it makes one with random bytes.
-func once(path string, size int) ([]byte, error) {
+// readOrCreate reads size bytes from a file. If there is none, it makes one with random bytes.
+func readOrCreate(path string, size int) ([]byte, error) {
 	b, err := readHex(path, size)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return b, err

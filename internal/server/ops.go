@@ -70,7 +70,7 @@ func (m *metrics) add(gauges ...gauge) {
 	}
 }
 
-// observe counts an answered request. The route is a pattern of a mux, never a path: paths
+// observe counts a request that was served. The route is a pattern of a mux, never a path: paths
 // carry keys, and each would become a time series of its own.
 func (m *metrics) observe(_ context.Context, route string, status int, took time.Duration) {
 	if route == "" {

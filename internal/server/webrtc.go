@@ -39,7 +39,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--webrtc: %w", errors.Join(err, udp.Close()))
 	}
-	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.part("rtc")})
+	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.logger("rtc")})
 	if err != nil {
 		return errors.Join(err, udp.Close(), tcp.Close())
 	}
@@ -50,7 +50,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	})
 	s.whip = ingest.WHIP{
 		RTC: s.webrtc, Hub: s.hub, Admission: s.admission, TrustedProxies: s.cfg.TrustedProxies,
-		Observe: s.metrics.observe, Log: s.part("ingest"),
+		Observe: s.metrics.observe, Log: s.logger("ingest"),
 	}.Endpoint()
 	return nil
 }
@@ -74,7 +74,7 @@ func lookUp(ctx context.Context, hosts []string) (found []netip.Addr, err error)
 }
 
 // webRTCHere answers offers of WebRTC on this node: with a stream key they are from publishers,
-// otherwise from viewers. Without WebRTC here, other answers.
+// otherwise from viewers. Without WebRTC here, other serves them.
 func (s *server) webRTCHere(other http.Handler) http.Handler {
 	if s.webrtc == nil {
 		return other

@@ -15,7 +15,7 @@ type ClipSource struct {
 	AssetID   string
 }
 
-// ClipRange is a part of a source without a gap. Times are milliseconds: of the wall clock since 1970, or
+// ClipRange is a range of a source without a gap. Times are milliseconds: of the wall clock since 1970, or
 // from the start of an asset.
 type ClipRange struct {
 	Start, End float64

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Task is work that runs in the background.
+// Task is something that the service does in the background, such as an import or a transcode.
 type Task struct {
 	ID            string      `json:"id"`
 	Type          TaskType    `json:"type"`
