@@ -89,7 +89,7 @@ func (l *localTokens) credential(ctx context.Context) (string, error) {
 func (c *client) own(address string) (string, error) {
 	_, path, ok := strings.Cut(address, "/api/")
 	if !ok {
-		return "", errors.New("the server answered with an address that is not one of its own")
+		return "", errors.New("the server sent a URL that is not of its API")
 	}
 	return c.base + "/api/" + path, nil
 }

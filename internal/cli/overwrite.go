@@ -67,7 +67,7 @@ func (c consent) ask(ctx context.Context, path, what string) error {
 		return nil
 	}
 	if !c.terminal {
-		return weir.Errorf(weir.Invalid, "%s: %s; name another place, or overwrite with --yes", path, what)
+		return weir.Errorf(weir.Invalid, "%s: %s; choose another path, or overwrite with --yes", path, what)
 	}
 	if _, err := fmt.Fprintf(c.out, "%s: %s. Overwrite? [y/N] ", path, what); err != nil {
 		return err

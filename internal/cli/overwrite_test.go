@@ -44,7 +44,7 @@ func TestOverwrite(t *testing.T) {
 		{name: "full folder, yes", path: full, folder: true, consent: consent{terminal: true}, reply: "y\n", asked: true},
 		{name: "full folder, no", path: full, folder: true, consent: consent{terminal: true}, reply: "\n", want: "was not overwritten", asked: true},
 		{name: "no file", path: filepath.Join(dir, "none.mp4")},
-		{name: "file", path: file, want: "index.m3u8: exists; name another place, or overwrite with --yes"},
+		{name: "file", path: file, want: "index.m3u8: exists; choose another path, or overwrite with --yes"},
 		{name: "file with --yes", path: file, consent: consent{yes: true, terminal: true}},
 		{name: "file, yes", path: file, consent: consent{terminal: true}, reply: "YES\n", asked: true},
 		{name: "file, end of input", path: file, consent: consent{terminal: true}, want: "was not overwritten", asked: true},

@@ -102,7 +102,7 @@ func (u *tusUpload) send(ctx context.Context, file io.ReaderAt, size, offset int
 			return headErr
 		default:
 			if failures++; failures == maxUploadFailures {
-				return fmt.Errorf("%d requests in a row failed; the same command continues: %w", failures, err)
+				return fmt.Errorf("%d requests in a row failed; give the same command again to continue: %w", failures, err)
 			}
 		}
 		select {

@@ -52,7 +52,7 @@ func (c verifyCmd) Run(ctx context.Context) error {
 	}
 	for _, r := range results {
 		if r.State != c2pa.Trusted && (r.State != c2pa.Valid || c.Trust != "") {
-			return &exitError{error: errors.New("not everything is as it was signed"), status: exitInvalid, shown: true}
+			return &exitError{error: errors.New("a video is invalid, not signed or not trusted"), status: exitInvalid, shown: true}
 		}
 	}
 	return nil

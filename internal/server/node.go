@@ -30,7 +30,7 @@ func (s *server) openNode(context.Context) error {
 	}
 	s.onClose(func() { _ = lock.Close() }) // which unlocks it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("--data: another weir serves from %s; end it, or give this one a folder of its own", data)
+		return fmt.Errorf("--data: another weir serves from %s; stop it, or give this one another folder", data)
 	}
 	if s.secret, err = masterSecret(s.cfg, true); err != nil {
 		return err
@@ -66,7 +66,7 @@ func masterSecret(cfg *config.Config, create bool) ([]byte, error) {
 	}
 	secret, err := read(cfg.SecretFile, 32)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("--secret-file: %s does not exist; bring the one this database was made with, or, for a new PostgreSQL database, make one with: openssl rand -hex 32", cfg.SecretFile)
+		return nil, fmt.Errorf("--secret-file: %s does not exist; copy the one this database was made with or, for a new PostgreSQL database, make one with: openssl rand -hex 32", cfg.SecretFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--secret-file: %w", err)

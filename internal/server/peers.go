@@ -38,7 +38,7 @@ func (s *server) announce(ctx context.Context, port int) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := s.store.AnnounceURL(ctx, s.cfg.PeerURL(port)); err != nil {
-		s.log.Warn("the other nodes hear later how they reach this one", "err", err)
+		s.log.Warn("URL of this node could not be written; the next heartbeat writes it", "err", err)
 	}
 }
 
@@ -94,7 +94,7 @@ func (s *server) askForRanges(ctx context.Context, node, sessionID string) (rang
 	}
 	err = json.NewDecoder(io.LimitReader(body, rangesBytes)).Decode(&ranges)
 	if err := errors.Join(err, body.Close()); err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "node %s does not say what it has of the stream", node)
+		return nil, weir.Wrap(weir.Upstream, err, "the response of node %s about the session can't be read", node)
 	}
 	return ranges, nil
 }
@@ -134,7 +134,7 @@ func (s *server) askNode(ctx context.Context, method, node, path string) (io.Rea
 	case http.StatusTooManyRequests:
 		return nil, weir.Errorf(weir.Busy, "node %s still writes the session", node)
 	}
-	return nil, unreachable(fmt.Errorf("it answers %d", resp.StatusCode))
+	return nil, unreachable(fmt.Errorf("HTTP status %d", resp.StatusCode))
 }
 
 // playbackOf returns the playback id for the id in a URL of WebRTC: a stream key, or the

@@ -251,7 +251,7 @@ func (s *server) openEngine(ctx context.Context) (err error) {
 	}
 	// A sandbox that does not work must be noticed now, and not by the first task.
 	if _, err := s.engine.Capabilities(ctx); err != nil {
-		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+		return fmt.Errorf("ffmpeg can't be used (for details, run weir doctor): %w", err)
 	}
 	if warning := s.engine.Unconfined(ffmpeg.ReadKernel()); warning != "" {
 		s.log.Warn(warning)

@@ -45,7 +45,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	}
 	s.onClose(func() {
 		if err := s.webrtc.Close(); err != nil {
-			s.log.Warn("WebRTC was not closed in order", "err", err)
+			s.log.Warn("WebRTC could not be closed cleanly", "err", err)
 		}
 	})
 	s.whip = ingest.WHIP{

@@ -331,7 +331,7 @@ func (t *Task) Retry(now time.Time) error {
 		return &Error{Kind: Refused, Messages: []string{"task is not in a retryable state", "its file was never uploaded: request a new upload"}}
 	}
 	if t.Secrets.Gone {
-		return Errorf(Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+		return Errorf(Invalid, "the credentials of the task are deleted, because it ended long ago; send the request again")
 	}
 	t.Queue(now)
 	return nil

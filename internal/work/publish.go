@@ -296,7 +296,7 @@ func (w *Work) destination(ctx context.Context, state store.TaskState, t weir.Ta
 	case t.Secrets.StorageURL != "":
 		return blob.OpenDest(t.Secrets.StorageURL, w.Caller)
 	}
-	return nil, weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+	return nil, weir.Errorf(weir.Invalid, "the credentials of the task are deleted, because it ended long ago; send the request again")
 }
 
 // ended counts a task if err, of the transaction that completed it, is nil.
