@@ -57,7 +57,7 @@ func (s *server) workIPFS() work.IPFS {
 func (s *server) proof(text string, from, until time.Time) (ucan.Proof, error) {
 	p, err := ucan.Check(text, ucan.Conditions{Audience: s.did, Now: from, Until: until, Abilities: ucan.UploadAbilities()})
 	if err == nil && p.AccountIssued && s.ipfs.Kind != weir.IPFSUCAN {
-		err = weir.Errorf(weir.Invalid, "one of its delegations is from an account (did:mailto), which only the service of the account can verify; "+
+		err = weir.Errorf(weir.Invalid, "the proof has a delegation from an account (did:mailto), which only the service of the account can verify; "+
 			"delegate from the key of the space instead, as storacha space create does")
 	}
 	return p, err
