@@ -286,7 +286,7 @@ func testLostLine(t *testing.T, a, b *Store, lose func() error) {
 	if _, err := a.SettleLine(ctx, line, sent(before, over)); !errors.Is(err, ErrLostLine) {
 		t.Errorf("SettleLine of the node that lost the line = %v", err)
 	}
-	if err := a.KeepLines(ctx, nil); err != nil {
+	if err := a.ReleaseOtherLines(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
 	claimLine(t, a, hook, nil)
@@ -358,15 +358,15 @@ func TestClaimOfNodeThatLeft(t *testing.T) {
 	})
 }
 
-// TestKeepLines checks that a node can give up claims that it has lost track of.
-func TestKeepLines(t *testing.T) {
+// TestReleaseOtherLines checks that a node can give up claims that it has lost track of.
+func TestReleaseOtherLines(t *testing.T) {
 	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
 		hook := hookOfAssets(t, a)
 		e1, e2, e3 := emit(t, a, "asset/1"), emit(t, a, "asset/2"), emit(t, a, "asset/3")
 		kept := claimLine(t, a, hook, &e1)
 		claimLine(t, a, hook, &e2)
 		claimLine(t, b, hook, &e3)
-		if err := a.KeepLines(t.Context(), []Line{kept}); err != nil {
+		if err := a.ReleaseOtherLines(t.Context(), []Line{kept}); err != nil {
 			t.Fatal(err)
 		}
 		claimLine(t, b, hook, &e2)

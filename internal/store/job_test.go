@@ -253,7 +253,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	})
 }
 
-func TestWorkNeedsKnownKinds(t *testing.T) {
+func TestRunJobsNeedsKnownKinds(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		err := st.RunJobs(t.Context(), Slots{}, 0, map[string]Handler{"knit": nil})
 		if err == nil || err.Error() != `unknown kind of job: "knit"` {

@@ -254,7 +254,7 @@ func TestPiecesAfterAFailure(t *testing.T) {
 		before := time.Now()
 		inTx(t, st, func(tx *Tx) error {
 			if _, err := tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error {
-				if _, ok := t.Again("the store is away", before); !ok {
+				if _, ok := t.Requeue("the store is away", before); !ok {
 					return errors.New("no attempt left")
 				}
 				return nil

@@ -386,9 +386,9 @@ func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
 // maxRetries is how often a failed task is retried automatically.
 const maxRetries = 2
 
-// Again puts a running task into the queue again, after a failure that may not recur. It reports
+// Requeue puts a running task into the queue again, after a failure that may not recur. It reports
 // whether there is a retry left; if not, the task stays as it is.
-func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
+func (t *Task) Requeue(message string, now time.Time) (retry int, ok bool) {
 	if t.Status.Retries != nil {
 		retry = *t.Status.Retries
 	}
