@@ -230,6 +230,15 @@ func (w *Weir) Kill() {
 	}
 }
 
+// Dump ends the process and returns the stacks of its goroutines: where it hangs.
+func (w *Weir) Dump() string {
+	before := len(w.Output.String())
+	_ = w.Cmd.Process.Signal(syscall.SIGQUIT)
+	<-w.Exited
+	w.Cmd = nil
+	return w.Output.String()[before:]
+}
+
 // Stop ends the process with SIGTERM, waits for it and checks how it ended.
 func (w *Weir) Stop() {
 	w.T.Helper()

@@ -246,12 +246,27 @@ func (k *killing) wait(what string, done func(arrivals []arrival, held int) bool
 	reached := false
 	defer func() {
 		if !reached {
-			left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
-			fmt.Fprintf(k.t.Output(), "after %d kills %d are left (%v); weir says:\n%s\n", k.kills, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
+			k.explain()
 		}
 	}()
 	wait.Progress(k.t, func() error { return k.to.check(what, done) })
 	reached = true
+}
+
+// explain prints what weir and the database say about deliveries that do not arrive.
+func (k *killing) explain() {
+	out := k.t.Output()
+	ctx := context.WithoutCancel(k.t.Context())
+	left, err := k.store.PendingDeliveries(ctx)
+	fmt.Fprintf(out, "after %d kills %d are left (%v)\n", k.kills, left, err)
+	due, err := k.store.DueWebhooks(ctx)
+	fmt.Fprintf(out, "due: %+v (%v)\n", due, err)
+	for _, id := range k.hooks {
+		hook, err := k.store.Webhook(ctx, id)
+		status, _ := json.Marshal(hook.Status)
+		fmt.Fprintf(out, "webhook %s: %s (%v)\n", id, status, err)
+	}
+	fmt.Fprintf(out, "weir says:\n%s\nits goroutines:\n%s\n", harness.Tail(harness.WithoutRequests(k.w.Output.String())), k.w.Dump())
 }
 
 // killAnytime kills weir while it does whatever it does.
