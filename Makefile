@@ -184,6 +184,6 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir release $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules examples/nextjs/node_modules examples/nextjs/.next
+	rm -rf weir release $(RACE_BINARY) $(PLAIN_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules examples/nextjs/node_modules examples/nextjs/.next
 
 .PHONY: ready $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' Makefile)

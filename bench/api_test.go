@@ -222,16 +222,16 @@ func (s *service) visibility(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+key)
-		answer, err := http.DefaultClient.Do(r)
+		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer.StatusCode, body
+		return resp.StatusCode, body
 	}
 	until := func(what string, done func() bool) {
 		start := time.Now()

@@ -304,12 +304,12 @@ func (b *liveBench) profile(t *testing.T, s *liveServer, c liveCase) <-chan stru
 }
 
 func save(address, file string) error {
-	answer, err := http.Get(address)
+	resp, err := http.Get(address)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(answer.Body)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
 	}

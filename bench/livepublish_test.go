@@ -105,7 +105,7 @@ func (l *publishers) send(ctx context.Context, conn net.Conn, start time.Time) e
 func (l *publishers) check(t *testing.T) {
 	t.Helper()
 	if err := l.failed.Load(); err != nil {
-		t.Fatalf("a publisher was let go: %v", *err)
+		t.Fatalf("a publisher was disconnected: %v", *err)
 	}
 }
 

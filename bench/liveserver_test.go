@@ -94,14 +94,14 @@ func (s *liveServer) startWeir(t *testing.T, binary string, n int, record bool) 
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+apiKey)
-		answer, err := http.DefaultClient.Do(r)
+		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = json.NewDecoder(answer.Body).Decode(&stream)
-		answer.Body.Close()
+		err = json.NewDecoder(resp.Body).Decode(&stream)
+		resp.Body.Close()
 		if err != nil || stream.StreamKey == "" {
-			t.Fatalf("create a stream: status %d, %v", answer.StatusCode, err)
+			t.Fatalf("create a stream: status %d, %v", resp.StatusCode, err)
 		}
 		s.streams = append(s.streams, broadcast{"rtmp://" + rtmp + "/live#" + stream.StreamKey, "http://" + web + "/hls/" + stream.PlaybackID + "/index.m3u8"})
 	}

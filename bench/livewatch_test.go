@@ -30,7 +30,7 @@ func newWatcher(master string) (*watcher, error) {
 
 func (w *watcher) close() { w.client.CloseIdleConnections() }
 
-// errStatus is an answer that is not 200.
+// errStatus is a response that is not 200.
 type errStatus int
 
 func (e errStatus) Error() string { return fmt.Sprintf("status %d", int(e)) }
@@ -40,16 +40,16 @@ func (w *watcher) get(ctx context.Context, address string) (body []byte, at *url
 	if err != nil {
 		return nil, nil, err
 	}
-	answer, err := w.client.Do(r)
+	resp, err := w.client.Do(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer answer.Body.Close()
-	body, err = io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = errStatus(answer.StatusCode)
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errStatus(resp.StatusCode)
 	}
-	return body, answer.Request.URL, err
+	return body, resp.Request.URL, err
 }
 
 // segmentList is a media playlist as far as the watcher reads it.

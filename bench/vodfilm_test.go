@@ -129,7 +129,7 @@ func (b *vodBench) encode(t *testing.T, name string, source ...string) string {
 	})
 }
 
-// cut returns a piece of the film.
+// cut returns a range of the film.
 func (b *vodBench) cut(t *testing.T, from, seconds int) string {
 	t.Helper()
 	return b.encode(t, fmt.Sprintf("film-%d-%d.mp4", from, seconds),

@@ -193,7 +193,7 @@ func (b *vodBench) runUploads(t *testing.T, c vodCase, files []string) measured 
 	return m
 }
 
-// upload is the answer to a request for an upload.
+// upload is the response to a request for an upload.
 type upload struct {
 	URL   string
 	Asset words.Asset
@@ -215,13 +215,13 @@ func send(t *testing.T, url, file string) error {
 		return err
 	}
 	r.ContentLength = info.Size()
-	answer, err := http.DefaultClient.Do(r)
+	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the upload is answered with %s", answer.Status)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the upload is answered with %s", resp.Status)
 	}
 	return nil
 }

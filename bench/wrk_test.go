@@ -110,13 +110,13 @@ func freeAddr(t *testing.T) string {
 func waitFor(t *testing.T, url string) {
 	t.Helper()
 	wait.NoError(t, func() error {
-		answer, err := http.Get(url)
+		resp, err := http.Get(url)
 		if err != nil {
 			return err
 		}
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s answers %s", url, answer.Status)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", url, resp.Status)
 		}
 		return nil
 	})
@@ -207,7 +207,7 @@ type load struct {
 }
 
 // runWrk loads a server with the requests of a script, or with those for the URL itself, and
-// fails on any answer that is not 2xx.
+// fails on any response that is not 2xx.
 func runWrk(t *testing.T, url, script string) load {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*seconds+30)*time.Second)

@@ -161,7 +161,7 @@ func TestRemoteCommands(t *testing.T) {
 	case <-hangs:
 	case <-t.Context().Done():
 	}
-	if status := interrupt(t, upload); status != 130 || !strings.Contains(said.String(), "the same command continues") {
+	if status := interrupt(t, upload); status != 130 || !strings.Contains(said.String(), "give the same command again to continue") {
 		t.Errorf("the upload ended with %d:\n%s", status, said)
 	}
 

@@ -48,7 +48,7 @@ Exit codes: 0 done, 1 it failed and may work later, 2 the request or a file is w
 
 func (c assetUploadCmd) Run(ctx context.Context, cfg *config.Config) error {
 	out := newReporter(c.JSON, os.Stdout, os.Stderr)
-	out.interrupted = "interrupted; the same command continues"
+	out.interrupted = "interrupted; give the same command again to continue"
 	if err := c.upload(ctx, cfg, out); err != nil {
 		return out.fail(ctx, err)
 	}
@@ -57,7 +57,7 @@ func (c assetUploadCmd) Run(ctx context.Context, cfg *config.Config) error {
 
 func (c assetUploadCmd) upload(ctx context.Context, cfg *config.Config, out *reporter) error {
 	if c.Name != "" && len(c.File) > 1 {
-		return weir.Errorf(weir.Invalid, "--name: is for one file; leave it out to use the names of the files")
+		return weir.Errorf(weir.Invalid, "--name: works with one file only; leave it out to use the names of the files")
 	}
 	api, err := c.client(cfg)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c assetUploadCmd) upload(ctx context.Context, cfg *config.Config, out *rep
 		if info, err := os.Stat(path); err != nil {
 			return weir.Errorf(weir.Invalid, "%s: can't be read: %s", path, err.Error())
 		} else if !info.Mode().IsRegular() || info.Size() == 0 {
-			return weir.Errorf(weir.Invalid, "%s: is empty, or no file", path)
+			return weir.Errorf(weir.Invalid, "%s: must be a regular file with at least one byte", path)
 		}
 	}
 	for _, path := range c.File {
@@ -196,15 +196,15 @@ func (c assetListCmd) Run(ctx context.Context, cfg *config.Config) error {
 
 // assets sends a request for a list and returns its items, and the path of the next page.
 func (c *client) assets(r *http.Request) (all []weir.Asset, next string, err error) {
-	answer, err := c.send(r)
+	resp, err := c.send(r)
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	if address, rest, _ := strings.Cut(answer.Header.Get("Link"), ">"); strings.Contains(rest, `rel="next"`) {
+	defer func() { _ = resp.Body.Close() }()
+	if address, rest, _ := strings.Cut(resp.Header.Get("Link"), ">"); strings.Contains(rest, `rel="next"`) {
 		if _, path, ok := strings.Cut(address, "/api/"); ok {
 			next = "/api/" + path
 		}
 	}
-	return all, next, json.NewDecoder(answer.Body).Decode(&all)
+	return all, next, json.NewDecoder(resp.Body).Decode(&all)
 }

@@ -33,14 +33,14 @@ type client struct {
 	credential func(ctx context.Context) (string, error)
 }
 
-// answerTimeout is how long the server may take to begin an answer, after it has got the whole request.
-const answerTimeout = 2 * time.Minute
+// responseTimeout is how long the server may take to begin a response, after it has the whole request.
+const responseTimeout = 2 * time.Minute
 
 // client returns a client with the API key of the settings, or else with tokens that it makes from the database
 // of the service. Such a token goes only to the service of the settings: another server could misuse it.
 func (r remote) client(cfg *config.Config) (*client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = answerTimeout
+	transport.ResponseHeaderTimeout = responseTimeout
 	c := &client{base: strings.TrimRight(cmp.Or(r.Server, cfg.LocalURL(0)), "/"), http: &http.Client{Transport: transport}}
 	if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 		return nil, weir.Errorf(weir.Invalid, "--server: must be the URL of a weir, like https://video.example.com")
@@ -89,12 +89,12 @@ func (l *localTokens) credential(ctx context.Context) (string, error) {
 func (c *client) own(address string) (string, error) {
 	_, path, ok := strings.Cut(address, "/api/")
 	if !ok {
-		return "", errors.New("the server answered with an address that is not one of its own")
+		return "", errors.New("the server sent a URL that is not of its API")
 	}
 	return c.base + "/api/" + path, nil
 }
 
-// call sends a request with a JSON body, nil = none, and reads the answer into v, nil = it is not wanted.
+// call sends a request with a JSON body, nil = none, and reads the response into v, nil = it is not wanted.
 func (c *client) call(ctx context.Context, method, path string, body, v any) error {
 	var sent io.Reader
 	if body != nil {
@@ -111,18 +111,18 @@ func (c *client) call(ctx context.Context, method, path string, body, v any) err
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	answer, err := c.send(r)
+	resp, err := c.send(r)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
+	defer func() { _ = resp.Body.Close() }()
 	if v == nil {
 		return nil
 	}
-	return json.NewDecoder(answer.Body).Decode(v)
+	return json.NewDecoder(resp.Body).Decode(v)
 }
 
-// send sends a request with the credential. Answers of 400 and more are errors.
+// send sends a request with the credential. Statuses of 400 and more are errors.
 func (c *client) send(r *http.Request) (*http.Response, error) {
 	credential, err := c.credential(r.Context())
 	if err != nil {
@@ -134,31 +134,31 @@ func (c *client) send(r *http.Request) (*http.Response, error) {
 
 // do sends a request as it is.
 func (c *client) do(r *http.Request) (*http.Response, error) {
-	answer, err := c.http.Do(r)
+	resp, err := c.http.Do(r)
 	if err != nil {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err // without the URL, which may be a credential
 		}
 		return nil, weir.Wrap(weir.Upstream, err, "no weir answers at %s; start it with weir serve, or name another one with --server", c.base)
 	}
-	if answer.StatusCode < http.StatusBadRequest {
-		return answer, nil
+	if resp.StatusCode < http.StatusBadRequest {
+		return resp, nil
 	}
-	defer func() { _ = answer.Body.Close() }()
-	return nil, answerError(answer)
+	defer func() { _ = resp.Body.Close() }()
+	return nil, responseError(resp)
 }
 
-// maxErrorAnswer is how many bytes of an answer are read to find its error.
-const maxErrorAnswer = 64 << 10
+// maxErrorBody is how many bytes of a response are read to find its error.
+const maxErrorBody = 64 << 10
 
-// answerError returns the error of an answer.
-func answerError(answer *http.Response) error {
+// responseError returns the error of a response.
+func responseError(resp *http.Response) error {
 	var body struct {
 		Errors []string `json:"errors"`
 	}
-	text := answer.Status
-	if json.NewDecoder(io.LimitReader(answer.Body, maxErrorAnswer)).Decode(&body) == nil && len(body.Errors) > 0 {
+	text := resp.Status
+	if json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&body) == nil && len(body.Errors) > 0 {
 		text = strings.Join(body.Errors, "; ")
 	}
-	return weir.Errorf(weir.KindOfStatus(answer.StatusCode), "the server answers: %s", text)
+	return weir.Errorf(weir.KindOfStatus(resp.StatusCode), "the server answers: %s", text)
 }

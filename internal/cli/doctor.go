@@ -78,7 +78,8 @@ func examineSize(ctx context.Context, st *store.Store) ([]finding, error) {
 // maxReferences is how many references that cross projects are listed.
 const maxReferences = 100
 
-// examineReferences lists the references that cross projects. They work, but can't be made anew.
+// examineReferences lists the references that cross projects. They work, but can't be created any
+// more.
 func examineReferences(ctx context.Context, st *store.Store) ([]finding, error) {
 	const what = "projects"
 	found, err := st.CrossReferences(ctx, maxReferences+1)
@@ -88,7 +89,7 @@ func examineReferences(ctx context.Context, st *store.Store) ([]finding, error) 
 			return append(findings, finding{what, stateNote, "and more; change these first"}), err
 		}
 		findings = append(findings, finding{what, stateNote, fmt.Sprintf(
-			"%s %s names %s %s of another project, which works but can't be made anew; make one in its own project", c.From, c.FromID, c.To, c.ToID,
+			"%s %s names %s %s of another project, which works but can't be created any more; create one in its own project", c.From, c.FromID, c.To, c.ToID,
 		)})
 	}
 	return findings, err
@@ -130,7 +131,7 @@ func examine(ctx context.Context, cfg *config.Config, database func(context.Cont
 		examineFolder(cfg.Data),
 		examineSpace("free space", cfg.Data),
 		examineSecret(cfg),
-		{"database", stateOK, "answers"},
+		{"database", stateOK, "reachable"},
 	}
 	rows, err := database(ctx, cfg)
 	if err != nil {
@@ -172,7 +173,7 @@ func examineProgram(ctx context.Context, name string) finding {
 	line, _, _ := strings.Cut(string(out), "\n") // ffmpeg version 5.1.6 Copyright …
 	words := strings.Fields(line)
 	if len(words) < 3 || words[0] != name || words[1] != "version" {
-		return finding{name, stateMissing, fmt.Sprintf("%s does not say which version it is", path)}
+		return finding{name, stateMissing, fmt.Sprintf("%s -version shows no version", path)}
 	}
 	return finding{name, stateOK, words[2] + " at " + path}
 }
@@ -225,7 +226,7 @@ func examineSpace(what, dir string) finding {
 	free, total := disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)
 	detail := fmt.Sprintf("%.1f of %.1f GiB", float64(free)/(1<<30), float64(total)/(1<<30))
 	if free < max(scarceBytes, total/100*scarcePercent) {
-		return finding{what, stateNote, detail + "; make room"}
+		return finding{what, stateNote, detail + "; free some space"}
 	}
 	return finding{what, stateOK, detail}
 }
@@ -260,7 +261,7 @@ func examineSecret(cfg *config.Config) finding {
 	case errors.Is(err, fs.ErrNotExist) && sqlite:
 		return finding{what, stateOK, cfg.SecretFile + " will be made on first start"}
 	case errors.Is(err, fs.ErrNotExist):
-		return finding{what, stateMissing, cfg.SecretFile + " does not exist; with PostgreSQL you bring the same secret to every machine"}
+		return finding{what, stateMissing, cfg.SecretFile + " does not exist; with PostgreSQL, copy the same secret to every machine"}
 	case err != nil:
 		return finding{what, stateMissing, err.Error()}
 	case unix.Access(cfg.SecretFile, unix.R_OK) != nil:
@@ -299,9 +300,9 @@ func examineSpeed(ctx context.Context, engine *ffmpeg.Engine) finding {
 	limit := engine.Stats().Cores * ffmpeg.LiveShare
 	speed, known := engine.Speed(ctx)
 	if !known {
-		return finding{what, stateNote, fmt.Sprintf("%.2f cores; how fast they are is measured with the first stream that has renditions", float64(limit)/1000)}
+		return finding{what, stateNote, fmt.Sprintf("%.2f cores; their speed is measured with the first stream that has renditions", float64(limit)/1000)}
 	}
-	return finding{what, stateOK, fmt.Sprintf("%.2f cores, each %.2f of what costs are reckoned in", float64(limit)/1000, speed)}
+	return finding{what, stateOK, fmt.Sprintf("%.2f cores, each with %.2f of the reference speed", float64(limit)/1000, speed)}
 }
 
 func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
@@ -312,7 +313,7 @@ func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
 	case mode == ffmpeg.Require, mode == ffmpeg.Strict:
 		return finding{what, stateMissing, "this kernel has no seccomp filters, which the sandbox of ffmpeg needs; use another kernel, or --sandbox best"}
 	}
-	return finding{what, stateNote, "this kernel has no seccomp filters; the sandbox of ffmpeg does without"}
+	return finding{what, stateNote, "this kernel has no seccomp filters; the sandbox of ffmpeg works without them"}
 }
 
 func examineLandlock(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
@@ -323,7 +324,7 @@ func examineLandlock(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
 	case mode == ffmpeg.Strict:
 		return finding{what, stateMissing, "not in this kernel, and --sandbox strict needs it; use another kernel, or --sandbox require"}
 	}
-	return finding{what, stateNote, "not in this kernel; the sandbox of ffmpeg does without, and ffmpeg can read what weir can"}
+	return finding{what, stateNote, "not in this kernel; the sandbox of ffmpeg works without it, and ffmpeg can read what weir can"}
 }
 
 // Below these, encoding large frames or many streams at once fails.

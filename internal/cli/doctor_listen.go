@@ -31,8 +31,8 @@ func examineEndpoints(ctx context.Context, cfg *config.Config) []finding {
 	var findings []finding
 	serving := false
 	for _, e := range []endpoint{
-		{setting: "http", addr: cfg.HTTP, secure: cfg.Secure(), isWeir: answers("/healthz", `"ok":true`)},
-		{setting: "ops", addr: cfg.Ops, isWeir: answers("/metrics", "weir_build_info")},
+		{setting: "http", addr: cfg.HTTP, secure: cfg.Secure(), isWeir: serves("/healthz", `"ok":true`)},
+		{setting: "ops", addr: cfg.Ops, isWeir: serves("/metrics", "weir_build_info")},
 	} {
 		if e.addr != "" {
 			f := e.examine(ctx)
@@ -85,15 +85,15 @@ func (e endpoint) examine(ctx context.Context) finding {
 	return finding{what, stateMissing, err.Error()}
 }
 
-// connectTimeout bounds the time in which a program must answer like weir.
+// connectTimeout bounds the time in which a program must respond like weir.
 const connectTimeout = 3 * time.Second
 
 // insecure accepts every certificate: it is for the public name, not for this address, and no secret is
 // sent.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// answers returns a function that reports whether the response to a GET request contains the text.
-func answers(path, text string) func(context.Context, endpoint) bool {
+// serves returns a function that reports whether the response to a GET request contains the text.
+func serves(path, text string) func(context.Context, endpoint) bool {
 	return func(ctx context.Context, e endpoint) bool {
 		scheme := "http"
 		if e.secure {
@@ -107,13 +107,13 @@ func answers(path, text string) func(context.Context, endpoint) bool {
 			return false
 		}
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecure()}}
-		answer, err := client.Do(request)
+		resp, err := client.Do(request)
 		if err != nil {
 			return false
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-		return err == nil && answer.StatusCode == http.StatusOK && strings.Contains(string(body), text)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return err == nil && resp.StatusCode == http.StatusOK && strings.Contains(string(body), text)
 	}
 }
 
@@ -132,13 +132,13 @@ func speaksRTMP(ctx context.Context, e endpoint) bool {
 	defer conn.Close()
 	const version = 3
 	deadline, _ := ctx.Deadline()
-	answer := []byte{0}
+	reply := []byte{0}
 	if conn.SetDeadline(deadline) != nil {
 		return false
 	}
 	if _, err := conn.Write(append([]byte{version}, make([]byte, 1536)...)); err != nil {
 		return false
 	}
-	_, err = io.ReadFull(conn, answer)
-	return err == nil && answer[0] == version
+	_, err = io.ReadFull(conn, reply)
+	return err == nil && reply[0] == version
 }

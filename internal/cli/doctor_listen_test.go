@@ -11,8 +11,8 @@ import (
 	"weir/internal/config"
 )
 
-// answerEach listens. It reads the first bytes of each connection, answers and closes it.
-func answerEach(t *testing.T, answer string) string {
+// replyToEach listens. It reads the first bytes of each connection, replies and closes it.
+func replyToEach(t *testing.T, reply string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -27,7 +27,7 @@ func answerEach(t *testing.T, answer string) string {
 				return
 			}
 			_, _ = io.ReadFull(conn, make([]byte, 1537))
-			_, _ = io.WriteString(conn, answer)
+			_, _ = io.WriteString(conn, reply)
 			_ = conn.Close()
 		}
 	}()
@@ -42,7 +42,7 @@ func TestExamineLiveEndpoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	rtmp, other := answerEach(t, "\x03"+strings.Repeat("x", 3072)), answerEach(t, "HTTP/1.1 400 Bad Request")
+	rtmp, other := replyToEach(t, "\x03"+strings.Repeat("x", 3072)), replyToEach(t, "HTTP/1.1 400 Bad Request")
 	ops := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "weir_build_info 1")
 	}))

@@ -160,12 +160,12 @@ func TestBrokenProgram(t *testing.T) {
 }
 
 func TestRunningWeirIsRecognised(t *testing.T) {
-	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			_, _ = w.Write([]byte(`{"ok":true}`))
 		}
 	})
-	plain, secure := httptest.NewServer(answer), httptest.NewUnstartedServer(answer)
+	plain, secure := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
 	defer plain.Close()
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // one case speaks HTTP to it
 	secure.StartTLS()
@@ -176,10 +176,10 @@ func TestRunningWeirIsRecognised(t *testing.T) {
 		isWeir func(context.Context, endpoint) bool
 		want   state
 	}{
-		{plain, false, answers("/healthz", `"ok":true`), stateOK},
-		{secure, true, answers("/healthz", `"ok":true`), stateOK},
-		{secure, false, answers("/healthz", `"ok":true`), stateMissing},
-		{plain, false, answers("/metrics", "weir_build_info"), stateMissing},
+		{plain, false, serves("/healthz", `"ok":true`), stateOK},
+		{secure, true, serves("/healthz", `"ok":true`), stateOK},
+		{secure, false, serves("/healthz", `"ok":true`), stateMissing},
+		{plain, false, serves("/metrics", "weir_build_info"), stateMissing},
 	} {
 		e := endpoint{setting: "http", addr: tt.server.Listener.Addr().String(), secure: tt.secure, isWeir: tt.isWeir}
 		if f := e.examine(t.Context()); f.state != tt.want {

@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// consent decides whether a command may overwrite files: by --yes, or by the answer of a person.
+// consent decides whether a command may overwrite files: by --yes, or by the reply of a person.
 type consent struct {
 	yes      bool
 	terminal bool // a person can be asked
@@ -67,21 +67,21 @@ func (c consent) ask(ctx context.Context, path, what string) error {
 		return nil
 	}
 	if !c.terminal {
-		return weir.Errorf(weir.Invalid, "%s: %s; name another place, or overwrite with --yes", path, what)
+		return weir.Errorf(weir.Invalid, "%s: %s; choose another path, or overwrite with --yes", path, what)
 	}
 	if _, err := fmt.Fprintf(c.out, "%s: %s. Overwrite? [y/N] ", path, what); err != nil {
 		return err
 	}
 	// A read of a terminal can't be interrupted. Nothing waits for it when ctx has ended: the process ends.
-	answer := make(chan string, 1)
+	reply := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(c.in).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
+		reply <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case text := <-answer:
+	case text := <-reply:
 		if text == "y" || text == "yes" {
 			return nil
 		}

@@ -32,7 +32,7 @@ func TestOverwrite(t *testing.T) {
 		path    string
 		folder  bool
 		consent consent
-		answer  string
+		reply   string
 		want    string // of the error
 		asked   bool
 	}{
@@ -41,18 +41,18 @@ func TestOverwrite(t *testing.T) {
 		{name: "killed before", path: folder("killed", "index.m3u8", workFolder), folder: true},
 		{name: "full folder", path: full, folder: true, want: "--yes"},
 		{name: "full folder with --yes", path: full, folder: true, consent: consent{yes: true}},
-		{name: "full folder, yes", path: full, folder: true, consent: consent{terminal: true}, answer: "y\n", asked: true},
-		{name: "full folder, no", path: full, folder: true, consent: consent{terminal: true}, answer: "\n", want: "was not overwritten", asked: true},
+		{name: "full folder, yes", path: full, folder: true, consent: consent{terminal: true}, reply: "y\n", asked: true},
+		{name: "full folder, no", path: full, folder: true, consent: consent{terminal: true}, reply: "\n", want: "was not overwritten", asked: true},
 		{name: "no file", path: filepath.Join(dir, "none.mp4")},
-		{name: "file", path: file, want: "index.m3u8: exists; name another place, or overwrite with --yes"},
+		{name: "file", path: file, want: "index.m3u8: exists; choose another path, or overwrite with --yes"},
 		{name: "file with --yes", path: file, consent: consent{yes: true, terminal: true}},
-		{name: "file, yes", path: file, consent: consent{terminal: true}, answer: "YES\n", asked: true},
+		{name: "file, yes", path: file, consent: consent{terminal: true}, reply: "YES\n", asked: true},
 		{name: "file, end of input", path: file, consent: consent{terminal: true}, want: "was not overwritten", asked: true},
 		{name: "device", path: os.DevNull},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var said bytes.Buffer
-			tt.consent.in, tt.consent.out = strings.NewReader(tt.answer), &said
+			tt.consent.in, tt.consent.out = strings.NewReader(tt.reply), &said
 			err := tt.consent.file(t.Context(), tt.path)
 			if tt.folder {
 				err = tt.consent.folder(t.Context(), tt.path, workFolder)

@@ -70,7 +70,7 @@ func (c streamCreateCmd) profiles() (*[]weir.Profile, error) {
 	for _, text := range c.Profile {
 		if text == "none" {
 			if len(c.Profile) > 1 {
-				return nil, weir.Errorf(weir.Invalid, "--profile none: leaves no room for other renditions")
+				return nil, weir.Errorf(weir.Invalid, "--profile none: can't be combined with other renditions")
 			}
 			return &all, nil
 		}

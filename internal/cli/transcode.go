@@ -201,7 +201,7 @@ type reporter struct {
 }
 
 func newReporter(json bool, out, err *os.File) *reporter {
-	return &reporter{json: json, terminal: isTerminal(err), out: out, err: err, interrupted: "interrupted; what was begun is removed"}
+	return &reporter{json: json, terminal: isTerminal(err), out: out, err: err, interrupted: "interrupted; unfinished files are removed"}
 }
 
 // Intervals of progress on a terminal, and in lines.

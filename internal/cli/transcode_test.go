@@ -136,11 +136,11 @@ func TestTranscodeExitCodes(t *testing.T) {
 		{"our fault", t.Context(), errors.New("broken"), 1, "weir: broken\n"},
 		{"may work later", t.Context(), weir.Errorf(weir.Upstream, "503"), 1, "weir: 503\n"},
 		{"bad source", t.Context(), weir.Errorf(weir.Invalid, "no video"), 2, "weir: no video\n"},
-		{"interrupted", ended, context.Canceled, 130, "weir: interrupted; what was begun is removed\n"},
+		{"interrupted", ended, context.Canceled, 130, "weir: interrupted; unfinished files are removed\n"},
 	} {
 		for _, asJSON := range []bool{false, true} {
 			var out, stderr bytes.Buffer
-			r := reporter{json: asJSON, out: &out, err: &stderr, interrupted: "interrupted; what was begun is removed"}
+			r := reporter{json: asJSON, out: &out, err: &stderr, interrupted: "interrupted; unfinished files are removed"}
 			code := exitStatus(&stderr, r.fail(tt.ctx, tt.err))
 			if code != tt.code {
 				t.Errorf("%s: exit code %d, want %d", tt.name, code, tt.code)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// uploadPiece is how much of a file goes into one request. What arrived of a request that broke counts.
-	uploadPiece = 64 << 20
+	// maxUploadRequest is how much of a file goes into one request. What arrived of a request that broke counts.
+	maxUploadRequest = 64 << 20
 	// maxUploadFailures is how many requests in a row may fail without a byte that arrived.
 	maxUploadFailures = 12
 	// The delay after the first failure, and the longest.
@@ -52,23 +52,23 @@ func (c *client) openUpload(ctx context.Context, path, name string, info os.File
 		}
 		u.forget() // it expired, or the asset was deleted
 	}
-	var answer struct {
+	var created struct {
 		TusEndpoint string     `json:"tusEndpoint"`
 		Asset       weir.Asset `json:"asset"`
 	}
-	if err := c.call(ctx, http.MethodPost, "/api/asset/request-upload", map[string]string{"name": name}, &answer); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/api/asset/request-upload", map[string]string{"name": name}, &created); err != nil {
 		return nil, 0, err
 	}
-	u.Asset = answer.Asset
-	endpoint, err := c.own(answer.TusEndpoint)
+	u.Asset = created.Asset
+	endpoint, err := c.own(created.TusEndpoint)
 	if err != nil {
 		return nil, 0, err
 	}
-	created, err := u.request(ctx, http.MethodPost, endpoint, http.Header{"Upload-Length": {strconv.FormatInt(info.Size(), 10)}}, nil, 0)
+	header, err := u.request(ctx, http.MethodPost, endpoint, http.Header{"Upload-Length": {strconv.FormatInt(info.Size(), 10)}}, nil, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	location, err := c.own(created.Get("Location"))
+	location, err := c.own(header.Get("Location"))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -81,13 +81,13 @@ func (c *client) openUpload(ctx context.Context, path, name string, info os.File
 func (u *tusUpload) send(ctx context.Context, file io.ReaderAt, size, offset int64, progress func(done int64)) error {
 	failures, delay := 0, firstUploadDelay
 	for offset < size {
-		piece := min(uploadPiece, size-offset)
-		body := &countedReader{r: io.NewSectionReader(file, offset, piece), count: func(n int64) { progress(offset + n) }}
+		n := min(maxUploadRequest, size-offset)
+		body := &countedReader{r: io.NewSectionReader(file, offset, n), count: func(read int64) { progress(offset + read) }}
 		_, err := u.request(ctx, http.MethodPatch, u.Location.Reveal(), http.Header{
 			"Content-Type": {"application/offset+octet-stream"}, "Upload-Offset": {strconv.FormatInt(offset, 10)},
-		}, body, piece)
+		}, body, n)
 		if err == nil {
-			offset, failures, delay = offset+piece, 0, firstUploadDelay
+			offset, failures, delay = offset+n, 0, firstUploadDelay
 			progress(offset)
 			continue
 		}
@@ -102,7 +102,7 @@ func (u *tusUpload) send(ctx context.Context, file io.ReaderAt, size, offset int
 			return headErr
 		default:
 			if failures++; failures == maxUploadFailures {
-				return fmt.Errorf("%d requests in a row failed; the same command continues: %w", failures, err)
+				return fmt.Errorf("%d requests in a row failed; give the same command again to continue: %w", failures, err)
 			}
 		}
 		select {
@@ -118,14 +118,14 @@ func (u *tusUpload) send(ctx context.Context, file io.ReaderAt, size, offset int
 
 // offset asks the server how many bytes have arrived.
 func (u *tusUpload) offset(ctx context.Context) (int64, error) {
-	answer, err := u.request(ctx, http.MethodHead, u.Location.Reveal(), nil, nil, 0)
+	header, err := u.request(ctx, http.MethodHead, u.Location.Reveal(), nil, nil, 0)
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(answer.Get("Upload-Offset"), 10, 64)
+	return strconv.ParseInt(header.Get("Upload-Offset"), 10, 64)
 }
 
-// request sends a request of the tus protocol and returns the headers of the answer. The address is the credential.
+// request sends a request of the tus protocol and returns the headers of the response. The address is the credential.
 func (u *tusUpload) request(ctx context.Context, method, address string, header http.Header, body io.Reader, size int64) (http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
@@ -136,11 +136,11 @@ func (u *tusUpload) request(ctx context.Context, method, address string, header 
 	}
 	r.Header.Set("Tus-Resumable", "1.0.0")
 	r.ContentLength = size
-	answer, err := u.client.do(r)
+	resp, err := u.client.do(r)
 	if err != nil {
 		return nil, err
 	}
-	return answer.Header, answer.Body.Close()
+	return resp.Header, resp.Body.Close()
 }
 
 // uploadState returns the file that keeps the upload of a file to a server. Another file at the same path has

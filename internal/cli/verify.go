@@ -52,7 +52,7 @@ func (c verifyCmd) Run(ctx context.Context) error {
 	}
 	for _, r := range results {
 		if r.State != c2pa.Trusted && (r.State != c2pa.Valid || c.Trust != "") {
-			return &exitError{error: errors.New("not everything is as it was signed"), status: exitInvalid, shown: true}
+			return &exitError{error: errors.New("a video is invalid, not signed or not trusted"), status: exitInvalid, shown: true}
 		}
 	}
 	return nil
@@ -182,15 +182,15 @@ func openURL(ctx context.Context, client *http.Client, address string) (io.ReadC
 	if err != nil {
 		return nil, err
 	}
-	answer, err := client.Do(request)
+	resp, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		answer.Body.Close()
-		return nil, weir.Errorf(weir.Upstream, "%s: the server answers %s", address, answer.Status)
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, weir.Errorf(weir.Upstream, "%s: the server answers %s", address, resp.Status)
 	}
-	return answer.Body, nil
+	return resp.Body, nil
 }
 
 func (c verifyCmd) print(w io.Writer, results []publish.Verified) error {

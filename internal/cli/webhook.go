@@ -44,7 +44,7 @@ Example:
   weir webhook listen --events asset.ready,asset.failed --forward http://localhost:3000/hook
 
 With --forward, each event is posted to the address with the body and the headers of a webhook, one after the other,
-and the status of the answer is printed. An event that fails is not sent again. When the connection to the server is
+and the status of the response is printed. An event that fails is not sent again. When the connection to the server is
 lost, the command connects again and continues after the last event.
 
 Exit codes: 0 ended by Ctrl-C, 1 it failed and may work later, 2 the request is wrong.`
@@ -123,7 +123,7 @@ const (
 	lastListenDelay  = 10 * time.Second
 	// maxEventLine bounds the memory for an event.
 	maxEventLine = 16 << 20
-	// forwardTimeout is how long a receiver may take to answer, as for webhooks.
+	// forwardTimeout is how long a receiver may take to respond, as for webhooks.
 	forwardTimeout = 30 * time.Second
 )
 
@@ -168,13 +168,13 @@ func (l *listener) follow(ctx context.Context) error {
 	if l.cursor != "" {
 		r.Header.Set("Last-Event-ID", l.cursor)
 	}
-	answer, err := l.api.send(r)
+	resp, err := l.api.send(r)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
+	defer func() { _ = resp.Body.Close() }()
 	if l.cursor == "" {
-		l.cursor = answer.Header.Get("Last-Event-ID")
+		l.cursor = resp.Header.Get("Last-Event-ID")
 	}
 	if !l.greeted {
 		if err := l.greet(); err != nil {
@@ -184,7 +184,7 @@ func (l *listener) follow(ctx context.Context) error {
 	}
 	quiet := time.AfterFunc(silence, cancel)
 	defer quiet.Stop()
-	lines := bufio.NewScanner(answer.Body)
+	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxEventLine)
 	var id, data string
 	for lines.Scan() {
@@ -245,16 +245,16 @@ func (l *listener) send(ctx context.Context, e weir.Event) string {
 		r.Header.Set(name, value)
 	}
 	receiver := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	answer, err := receiver.Do(r)
+	resp, err := receiver.Do(r)
 	if err != nil {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err
 		}
 		return err.Error()
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxErrorAnswer))
-	_ = answer.Body.Close()
-	return fmt.Sprintf("%s, %d ms", answer.Status, time.Since(begun).Milliseconds())
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close()
+	return fmt.Sprintf("%s, %d ms", resp.Status, time.Since(begun).Milliseconds())
 }
 
 // aboutEvent returns in a few words what an event is about: the kind, the id and the name of each thing it names.

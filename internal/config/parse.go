@@ -113,7 +113,7 @@ func parseDuration(s string) (time.Duration, error) {
 		d, err = time.ParseDuration(rest)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a length of time; write it like 30s, 24h or 7d", s)
+		return 0, fmt.Errorf("%q is not a duration; write it like 30s, 24h or 7d", s)
 	}
 	return time.Duration(n)*24*time.Hour + d, nil
 }

@@ -85,7 +85,7 @@ func (a *renditions) skipLost() error {
 	}
 	a.log.Warn("segments that were not synced to disk are lost", "up to", a.lease.NextSequence-1)
 	a.after = a.lease
-	a.after.Leap()
+	a.after.SkipUnreported()
 	for _, r := range a.source() {
 		if err := r.skip(a.after.NextSequence-r.base, a.after.NextDiscontinuities); err != nil {
 			return err

@@ -24,7 +24,7 @@ func (s *server) openAccounts(ctx context.Context) error {
 	s.did = s.identity.DID()
 	s.accounts, err = account.New(ctx, s.store, account.Options{
 		Signup: s.cfg.Signup, TrustedProxies: s.cfg.TrustedProxies, PublicURL: s.cfg.PublicURL,
-		Log: s.part("account"),
+		Log: s.logger("account"),
 	})
 	if err != nil {
 		return err

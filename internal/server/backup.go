@@ -69,7 +69,7 @@ func (b *Backup) Make(ctx context.Context) (done BackupResult, err error) {
 	}
 	for _, dir := range b.own() {
 		if within(b.Dir, dir) {
-			return done, fmt.Errorf("%s is inside %s, which weir keeps in order itself; name another folder", b.Dir, dir)
+			return done, fmt.Errorf("%s is inside %s, which weir manages; name another folder", b.Dir, dir)
 		}
 	}
 	st, err := OpenStore(ctx, b.Config)

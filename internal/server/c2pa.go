@@ -111,7 +111,7 @@ const (
 	maxStamp     = 64 << 10
 )
 
-// timestamps returns what asks a time stamp service.
+// timestamps returns a function that sends requests to a time stamp service.
 func timestamps(url string, client *http.Client) c2pa.PostFunc {
 	return func(ctx context.Context, request []byte) ([]byte, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(request))
@@ -119,15 +119,15 @@ func timestamps(url string, client *http.Client) c2pa.PostFunc {
 			return nil, err
 		}
 		r.Header.Set("Content-Type", "application/timestamp-query")
-		answer, err := client.Do(r)
+		resp, err := client.Do(r)
 		if err != nil {
 			return nil, weir.Wrap(weir.Upstream, err, "the time stamp service does not answer")
 		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return nil, weir.Errorf(weir.Upstream, "the time stamp service answers %s", answer.Status)
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return nil, weir.Errorf(weir.Upstream, "the time stamp service answers %s", resp.Status)
 		}
-		data, err := io.ReadAll(io.LimitReader(answer.Body, maxStamp))
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxStamp))
 		if err != nil {
 			return nil, weir.Wrap(weir.Upstream, err, "the time stamp service does not answer")
 		}

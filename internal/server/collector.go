@@ -39,7 +39,7 @@ type collector struct {
 const (
 	collectorTimeout = 10 * time.Second // of a request
 	collectorWait    = 5 * time.Second
-	collectorBody    = 4 << 20 // bytes of an answer that are read
+	collectorBody    = 4 << 20 // bytes of a response that are read
 )
 
 // newCollector reads the variables that say where and how to send spans: OTEL_EXPORTER_OTLP_NAME, and
@@ -203,14 +203,14 @@ func (c *collector) post(ctx context.Context, body []byte) (later time.Duration,
 		return -1, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, collectorBody))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, collectorBody))
 	switch {
 	case err != nil:
 		return -1, err
 	case resp.StatusCode >= 200 && resp.StatusCode <= 299:
-		return -1, refusedSpans(answer)
+		return -1, refusedSpans(text)
 	}
-	err = fmt.Errorf("the collector answered %s: %q", resp.Status, weir.Shorten(string(answer), 200))
+	err = fmt.Errorf("the collector answered %s: %q", resp.Status, weir.Shorten(string(text), 200))
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		seconds, _ := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
@@ -219,9 +219,9 @@ func (c *collector) post(ctx context.Context, body []byte) (later time.Duration,
 	return -1, err
 }
 
-// refusedSpans returns an error if a collector has taken only some of the spans. Its answer then has a
+// refusedSpans returns an error if a collector has taken only some of the spans. Its response then has a
 // message with their number and a reason.
-func refusedSpans(answer []byte) error {
+func refusedSpans(response []byte) error {
 	const partial, number, reason = 1, 1, 2
 	fields := func(b []byte) map[protowire.Number][]byte {
 		all := map[protowire.Number][]byte{}
@@ -239,7 +239,7 @@ func refusedSpans(answer []byte) error {
 		}
 		return all
 	}
-	in := fields(fields(answer)[partial])
+	in := fields(fields(response)[partial])
 	count, _ := protowire.ConsumeVarint(in[number])
 	if count == 0 && len(in[reason]) == 0 {
 		return nil

@@ -61,24 +61,24 @@ func spans() []*tracepb.ResourceSpans {
 }
 
 func TestCollector(t *testing.T) {
-	type answer struct {
+	type response struct {
 		status int
 		body   string
 	}
 	const partial = "\x0a\x07\x08\x03\x12\x03bad" // 3 spans, because of bad
 	for _, tt := range []struct {
-		name    string
-		options string
-		answers []answer // the last one again and again
-		asked   int
-		err     string
+		name      string
+		options   string
+		responses []response // the last one again and again
+		asked     int
+		err       string
 	}{
-		{"accepted", "", []answer{{200, ""}}, 1, ""},
-		{"compressed", "COMPRESSION=gzip HEADERS=Authorization=Bearer%20x", []answer{{202, "\x0a\x00"}}, 1, ""},
-		{"later", "", []answer{{503, ""}, {429, "slow"}, {502, ""}, {504, ""}, {200, ""}}, 5, ""},
-		{"refused", "", []answer{{400, "no\nspans"}}, 1, `the collector answered 400 Bad Request: "no\nspans"`},
-		{"in part", "", []answer{{200, partial}}, 1, `the collector refused 3 spans: "bad"`},
-		{"a page", "", []answer{{200, "<html>hello</html>"}}, 1, ""},
+		{"accepted", "", []response{{200, ""}}, 1, ""},
+		{"compressed", "COMPRESSION=gzip HEADERS=Authorization=Bearer%20x", []response{{202, "\x0a\x00"}}, 1, ""},
+		{"later", "", []response{{503, ""}, {429, "slow"}, {502, ""}, {504, ""}, {200, ""}}, 5, ""},
+		{"refused", "", []response{{400, "no\nspans"}}, 1, `the collector answered 400 Bad Request: "no\nspans"`},
+		{"in part", "", []response{{200, partial}}, 1, `the collector refused 3 spans: "bad"`},
+		{"a page", "", []response{{200, "<html>hello</html>"}}, 1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var asked int
@@ -101,7 +101,7 @@ func TestCollector(t *testing.T) {
 				if strings.Contains(tt.options, "Bearer") && r.Header.Get("Authorization") != "Bearer x" {
 					t.Errorf("header %q", r.Header.Get("Authorization"))
 				}
-				a := tt.answers[min(asked, len(tt.answers)-1)]
+				a := tt.responses[min(asked, len(tt.responses)-1)]
 				asked++
 				w.WriteHeader(a.status)
 				_, _ = io.WriteString(w, a.body)

@@ -41,7 +41,7 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
 }
 
-// noSniffing tells browsers to trust the content type of an answer.
+// noSniffing tells browsers to trust the content type of a response.
 func noSniffing(w http.ResponseWriter) { w.Header().Set("X-Content-Type-Options", "nosniff") }
 
 // bounded answers requests of clients without a key while there are not too many at once. They may take

@@ -78,22 +78,22 @@ func (c *crowded) dial(from byte) net.Conn {
 	return conn
 }
 
-// ask sends a request over a connection and returns the head of the answer; nil = the connection is closed.
+// ask sends a request over a connection and returns the head of the response; nil = the connection is closed.
 func ask(conn net.Conn, path, key string) *http.Response {
 	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\nAuthorization: %s\r\n\r\n", path, key)
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return nil
 	}
-	return answer
+	return resp
 }
 
-// status is the status of an answer; 0 = there is none.
-func status(answer *http.Response) int {
-	if answer == nil {
+// status is the status of a response; 0 = there is none.
+func status(resp *http.Response) int {
+	if resp == nil {
 		return 0
 	}
-	return answer.StatusCode
+	return resp.StatusCode
 }
 
 // Idle connections and viewers that wait take all places that they may have, from many addresses. Callers of
@@ -114,9 +114,9 @@ func TestCrowd(t *testing.T) {
 	}
 	var refused *http.Response
 	for i := range 200 {
-		answer := ask(c.dial(byte(40+i%20)), "/hls/x/0/part", "")
-		if status(answer) != http.StatusOK {
-			refused = answer
+		resp := ask(c.dial(byte(40+i%20)), "/hls/x/0/part", "")
+		if status(resp) != http.StatusOK {
+			refused = resp
 			break
 		}
 	}

@@ -57,7 +57,7 @@ func (s *server) workIPFS() work.IPFS {
 func (s *server) proof(text string, from, until time.Time) (ucan.Proof, error) {
 	p, err := ucan.Check(text, ucan.Conditions{Audience: s.did, Now: from, Until: until, Abilities: ucan.UploadAbilities()})
 	if err == nil && p.AccountIssued && s.ipfs.Kind != weir.IPFSUCAN {
-		err = weir.Errorf(weir.Invalid, "an account (did:mailto) has issued a part of it, which only the service that knows the account can verify; "+
+		err = weir.Errorf(weir.Invalid, "the proof has a delegation from an account (did:mailto), which only the service of the account can verify; "+
 			"delegate from the key of the space instead, as storacha space create does")
 	}
 	return p, err
@@ -81,7 +81,7 @@ func (s *server) openSpace(text string, created time.Time) (space work.Space, er
 		now := time.Now()
 		if p, err = s.proof(text, now, now); err != nil {
 			if before, e := s.proof(text, created, created); e == nil {
-				err = weir.Wrap(weir.Invalid, err, "the proof has ended since the task was created, at %s; make one that lasts longer, and send the request again",
+				err = weir.Wrap(weir.Invalid, err, "the proof expired at %s, after the task was created; make one that is valid for longer, and send the request again",
 					before.Expires.UTC().Format(time.RFC3339))
 			}
 		}
@@ -114,7 +114,7 @@ func (s *server) ipfsSource(owner weir.Owner) func(ctx context.Context, cid, pat
 
 func (s *server) blocks() *ipfs.Blocks {
 	blocks := ipfs.NewBlocks(s.media, s.store)
-	blocks.Log = s.part("ipfs")
+	blocks.Log = s.logger("ipfs")
 	return blocks
 }
 

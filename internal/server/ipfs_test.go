@@ -50,7 +50,7 @@ func TestProofs(t *testing.T) {
 		want    string // in the error
 	}{
 		"good":                      {local, recordedProof(t, "good/no-end"), recorded, ""},
-		"ended meanwhile":           {local, recordedProof(t, "bad/expired"), recorded.Add(-2 * time.Hour), "the proof has ended since the task was created, at 2026-11-17T23:34:24Z"},
+		"ended meanwhile":           {local, recordedProof(t, "bad/expired"), recorded.Add(-2 * time.Hour), "the proof expired at 2026-11-17T23:34:24Z"},
 		"ended before":              {local, recordedProof(t, "bad/expired"), recorded, "ended at 2026-11-17T23:34:24Z"},
 		"own space":                 {local, "", recorded, ""},
 		"own space, upload service": {service, "", recorded, "needs a proof from the owner of a space"},

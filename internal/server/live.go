@@ -25,7 +25,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	}
 	o := live.Options{
 		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, FFmpeg: s.engine,
-		SessionTimeout: s.cfg.SessionTimeout, Log: s.part("live"),
+		SessionTimeout: s.cfg.SessionTimeout, Log: s.logger("live"),
 		Space: func() (left live.Space, err error) {
 			left.Free, left.Keep, err = blob.Room(s.cfg.Data, s.cfg.MinFree)
 			return left, err
@@ -39,8 +39,8 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	if s.hub, err = live.New(ctx, o); err != nil {
 		return err
 	}
-	s.admission = ingest.NewAdmission(s.budget, s.part("ingest"))
-	s.push = push.New(push.Options{OnAir: s.hub, Store: s.store, Guard: s.guard, Log: s.part("push")})
+	s.admission = ingest.NewAdmission(s.budget, s.logger("ingest"))
+	s.push = push.New(push.Options{OnAir: s.hub, Store: s.store, Guard: s.guard, Log: s.logger("push")})
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (s *server) runLive(ctx context.Context) error {
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmp", s.cfg.RTMP, nil) })
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmps", s.cfg.RTMPS, secure) })
 	g.Go(func() error { return s.runSRT(ctx) })
-	puller := ingest.Puller{Hub: s.hub, Guard: s.guard, Budget: s.budget, Log: s.part("ingest")}
+	puller := ingest.Puller{Hub: s.hub, Guard: s.guard, Budget: s.budget, Log: s.logger("ingest")}
 	g.Go(func() error { return puller.Run(ctx) })
 	if s.whip != nil {
 		g.Go(func() error {
@@ -95,7 +95,7 @@ func (s *server) runRTMP(ctx context.Context, flag, addr string, secure *tls.Con
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
-	rtmp := &ingest.RTMP{Listener: listener, Hub: s.hub, Admission: s.admission, Log: s.part("ingest")}
+	rtmp := &ingest.RTMP{Listener: listener, Hub: s.hub, Admission: s.admission, Log: s.logger("ingest")}
 	return rtmp.Run(ctx)
 }
 
@@ -106,7 +106,7 @@ func (s *server) runSRT(ctx context.Context) error {
 	}
 	srt := ingest.SRT{
 		Addr: s.cfg.SRT, Passphrase: s.cfg.SRTPassphrase, Hub: s.hub, Admission: s.admission,
-		Log: s.part("ingest"),
+		Log: s.logger("ingest"),
 	}
 	if err := srt.Run(ctx); err != nil {
 		return fmt.Errorf("--srt: %w", err)

@@ -39,7 +39,7 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 		debug.SetMemoryLimit(memoryTight)
 	}
 	last := uint64(0)
-	for looks := 1; ; looks++ {
+	for ticks := 1; ; ticks++ {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -49,7 +49,7 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 		if own {
 			debug.SetMemoryLimit(memoryLimit(now.used, onAir))
 		}
-		if looks%int(memoryEvery/limitEvery) != 0 || now.held <= memoryEnough {
+		if ticks%int(memoryEvery/limitEvery) != 0 || now.held <= memoryEnough {
 			continue
 		}
 		if now.collections == last { // what was in use may be garbage now

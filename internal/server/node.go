@@ -30,12 +30,12 @@ func (s *server) openNode(context.Context) error {
 	}
 	s.onClose(func() { _ = lock.Close() }) // which unlocks it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("--data: another weir serves from %s; end it, or give this one a folder of its own", data)
+		return fmt.Errorf("--data: another weir serves from %s; stop it, or give this one another folder", data)
 	}
 	if s.secret, err = masterSecret(s.cfg, true); err != nil {
 		return err
 	}
-	id, err := once(filepath.Join(data, nodeFile), 6)
+	id, err := readOrCreate(filepath.Join(data, nodeFile), 6)
 	if err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -62,11 +62,11 @@ func OpenStore(ctx context.Context, cfg *config.Config) (*store.Store, error) {
 func masterSecret(cfg *config.Config, create bool) ([]byte, error) {
 	read := readHex
 	if _, sqlite := cfg.SQLite(); create && sqlite {
-		read = once
+		read = readOrCreate
 	}
 	secret, err := read(cfg.SecretFile, 32)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("--secret-file: %s does not exist; bring the one this database was made with, or, for a new PostgreSQL database, make one with: openssl rand -hex 32", cfg.SecretFile)
+		return nil, fmt.Errorf("--secret-file: %s does not exist; copy the one this database was made with or, for a new PostgreSQL database, make one with: openssl rand -hex 32", cfg.SecretFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--secret-file: %w", err)
@@ -74,8 +74,8 @@ func masterSecret(cfg *config.Config, create bool) ([]byte, error) {
 	return secret, nil
 }
 
-// once reads size bytes from a file. If there is none, it makes one with random bytes.
-func once(path string, size int) ([]byte, error) {
+// readOrCreate reads size bytes from a file. If there is none, it makes one with random bytes.
+func readOrCreate(path string, size int) ([]byte, error) {
 	b, err := readHex(path, size)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return b, err

@@ -37,11 +37,11 @@ func newMetrics(v Version) *metrics {
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_http_requests_total",
-			Help: "Requests answered, by route and status.",
+			Help: "Requests served, by route and status.",
 		}, []string{"route", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "weir_http_request_duration_seconds",
-			Help: "Time to answer a request, by route.",
+			Help: "Time to serve a request, by route.",
 		}, []string{"route"}),
 	}
 	m.registry.MustRegister(
@@ -70,7 +70,7 @@ func (m *metrics) add(gauges ...gauge) {
 	}
 }
 
-// observe counts an answered request. The route is a pattern of a mux, never a path: paths
+// observe counts a request that was served. The route is a pattern of a mux, never a path: paths
 // carry keys, and each would become a time series of its own.
 func (m *metrics) observe(_ context.Context, route string, status int, took time.Duration) {
 	if route == "" {
@@ -125,7 +125,7 @@ func (s *server) addMetrics() {
 		gauge{"weir_webhook_failed_total", "Deliveries that were given up.", func() int64 { return hook().Failed }},
 		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", func() int64 { return hook().Retried }},
 		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", func() int64 { return hook().Blocked }},
-		gauge{"weir_webhook_busy_total", "Questions and resends refused because too many of the account wait for their answers.", func() int64 { return hook().Busy }},
+		gauge{"weir_webhook_busy_total", "Access checks, resends and tests of webhooks refused because too many of the account wait for a response.", func() int64 { return hook().Busy }},
 
 		gauge{"weir_connections_anonymous", "HTTP connections whose last request had no valid key.", func() int64 { return open().Anonymous }},
 		gauge{"weir_connections_authenticated", "HTTP connections whose last request had a valid key.", func() int64 { return open().Authenticated }},
@@ -142,8 +142,8 @@ func (s *server) addMetrics() {
 		gauge{"weir_views_uncounted_total", "Requests whose view was not counted, because their address began too many.", func() int64 { return viewers().Uncounted }},
 		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Full }},
 		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return viewers().Throttled }},
-		gauge{"weir_access_unlogged_total", "Questions that were left out of the log of their access webhook.", func() int64 { return gate().Unlogged }},
-		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node asked others for.", func() int64 { return viewers().Asked }},
+		gauge{"weir_access_unlogged_total", "Access checks that were left out of the log of their webhook.", func() int64 { return gate().Unlogged }},
+		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().Asked }},
 	)
 	if s.work != nil {
 		s.addWorkMetrics()

@@ -81,14 +81,14 @@ func TestRunOps(t *testing.T) {
 	if err := json.NewDecoder(lines).Decode(&line); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.Get("http://" + line.Addr + "/metrics")
+	resp, err := http.Get("http://" + line.Addr + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer.Body.Close()
+	resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
-	if answer.StatusCode != http.StatusOK {
-		t.Errorf("status %d, want 200", answer.StatusCode)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d, want 200", resp.StatusCode)
 	}
 	cancel()
 	if err := <-done; err != nil {

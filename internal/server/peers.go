@@ -38,7 +38,7 @@ func (s *server) announce(ctx context.Context, port int) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := s.store.AnnounceURL(ctx, s.cfg.PeerURL(port)); err != nil {
-		s.log.Warn("the other nodes hear later how they reach this one", "err", err)
+		s.log.Warn("URL of this node could not be written; the next heartbeat writes it", "err", err)
 	}
 }
 
@@ -59,7 +59,7 @@ func (s *server) routeNodes(mux *http.ServeMux) {
 	}
 }
 
-// sendRanges answers another node: what there is of a session on this one.
+// sendRanges tells another node what there is of a session on this one.
 func (s *server) sendRanges(w http.ResponseWriter, r *http.Request) {
 	ranges, err := s.hub.Ranges(r.PathValue("session"))
 	if err != nil {
@@ -94,12 +94,13 @@ func (s *server) askForRanges(ctx context.Context, node, sessionID string) (rang
 	}
 	err = json.NewDecoder(io.LimitReader(body, rangesBytes)).Decode(&ranges)
 	if err := errors.Join(err, body.Close()); err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "node %s does not say what it has of the stream", node)
+		return nil, weir.Wrap(weir.Upstream, err, "the response of node %s about the session can't be read", node)
 	}
 	return ranges, nil
 }
 
-// rangesBytes is the maximum size of the answer: that of more than a hundred thousand reconnects of an encoder.
+// rangesBytes is the maximum size of the response: that of more than a hundred thousand reconnects of
+// an encoder.
 const rangesBytes = 16 << 20
 
 // askForFiles requests files of sessions from another node.
@@ -119,21 +120,21 @@ func (s *server) askNode(ctx context.Context, method, node, path string) (io.Rea
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.peers.Do(ctx, method, base, path, nil, nil)
+	resp, err := s.peers.Do(ctx, method, base, path, nil, nil)
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	if answer.StatusCode == http.StatusOK {
-		return answer.Body, nil
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
 	}
-	_ = answer.Body.Close()
-	switch answer.StatusCode {
+	_ = resp.Body.Close()
+	switch resp.StatusCode {
 	case http.StatusNotFound:
 		return nil, weir.Errorf(weir.NotFound, "node %s does not have %s", node, path)
 	case http.StatusTooManyRequests:
 		return nil, weir.Errorf(weir.Busy, "node %s still writes the session", node)
 	}
-	return nil, unreachable(fmt.Errorf("it answers %d", answer.StatusCode))
+	return nil, unreachable(fmt.Errorf("HTTP status %d", resp.StatusCode))
 }
 
 // playbackOf returns the playback id for the id in a URL of WebRTC: a stream key, or the

@@ -64,7 +64,7 @@ func TestWriteCheckIsRemembered(t *testing.T) {
 	}
 }
 
-// No answer lets a browser guess its type, whoever makes it.
+// No response lets a browser guess its type, whoever makes it.
 func TestNoSniffing(t *testing.T) {
 	here := &httpServer{handler: http.NewServeMux()}
 	for name, handler := range map[string]http.Handler{"service": here, "operations": opsHandler(newMetrics(Version{}))} {

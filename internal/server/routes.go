@@ -21,7 +21,7 @@ import (
 func (s *server) openPlayback(ctx context.Context) (err error) {
 	o := playback.Options{
 		Store: s.store, Media: s.media, Gate: s.gate, Peers: s.peers, Dir: s.cfg.Data,
-		TrustedProxies: s.cfg.TrustedProxies, Observe: s.metrics.observe, Log: s.part("playback"),
+		TrustedProxies: s.cfg.TrustedProxies, Observe: s.metrics.observe, Log: s.logger("playback"),
 	}
 	if s.hub != nil {
 		o.Live, o.RTC = s.hub, s.webrtc
@@ -71,13 +71,13 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
-	console, err := web.NewConsole(files, built, s.part("console"))
+	console, err := web.NewConsole(files, built, s.logger("console"))
 	if err != nil {
 		return err
 	}
 	watch, err := web.NewWatchPage(web.Options{
 		Files: files, Built: built, Store: s.store, PublicClips: s.cfg.PublicClips, Base: s.requestBase,
-		Observe: s.metrics.observe, Log: s.part("watch"),
+		Observe: s.metrics.observe, Log: s.logger("watch"),
 	})
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 		return err
 	}
 	docs, err := web.NewDocs(web.DocsOptions{
-		Files: files, Built: built, Manual: manual, OpenAPI: s.o.OpenAPI, Observe: s.metrics.observe, Log: s.part("docs"),
+		Files: files, Built: built, Manual: manual, OpenAPI: s.o.OpenAPI, Observe: s.metrics.observe, Log: s.logger("docs"),
 	})
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventURL(), Ingest: s.cfg.RTMPServer, Ingests: s.cfg.Ingests,
 		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
 		KeyRate: s.cfg.RateLimit, AccountRate: s.cfg.AccountRateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
-		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.part("api"),
+		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.logger("api"),
 		FreeSpace:   func() error { return blob.FreeSpace(ctx, s.media, s.cfg.MinFree, 0) },
 		CheckSource: s.fetcher().Check,
 		CheckExport: func(d blob.Delivery) error { return d.Check(blob.Options{Guard: s.guard}) },
@@ -129,7 +129,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		Clips: s.clips, PublicClips: s.cfg.PublicClips, MaxDuration: s.cfg.MaxDuration, MayPlay: s.playback.MayPlay,
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			s.metrics.observe(ctx, route, status, took)
-			s.tracer.answered(ctx, route, status)
+			s.tracer.observe(ctx, route, status)
 		},
 	})
 }
@@ -138,7 +138,7 @@ func healthy(w http.ResponseWriter, _ *http.Request) {
 	writeHealth(w, http.StatusOK, `{"ok":true}`)
 }
 
-// readiness answers GET /readyz: this node accepts requests.
+// readiness serves GET /readyz: this node accepts requests.
 func (s *server) readiness(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

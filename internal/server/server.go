@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	defer flush()
 	v := ReadVersion()
 	s := &server{o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks)}
-	s.guard.Log = s.part("guard")
+	s.guard.Log = s.logger("guard")
 	defer s.close()
 	for _, open := range []func(context.Context) error{
 		s.openNode,
@@ -169,12 +169,13 @@ func (s *server) run(ctx context.Context) error {
 func (s *server) openBudget(context.Context) (err error) {
 	s.budget, err = budget.New(budget.Options{
 		Connections: s.cfg.MaxConnections, PerAddress: s.cfg.MaxConnectionsPerAddress,
-		TrustedProxies: s.cfg.TrustedProxies, Log: s.part("budget"),
+		TrustedProxies: s.cfg.TrustedProxies, Log: s.logger("budget"),
 	})
 	return err
 }
 
-func (s *server) part(name string) *slog.Logger { return s.log.With("part", name) }
+// logger returns the logger of a part of the service.
+func (s *server) logger(name string) *slog.Logger { return s.log.With("part", name) }
 
 // onClose adds a function that close calls.
 func (s *server) onClose(closer func()) { s.closers = append(s.closers, closer) }
@@ -188,7 +189,7 @@ func (s *server) close() {
 
 func (s *server) openStore(ctx context.Context) (err error) {
 	s.store, err = store.Open(ctx, s.cfg.Database.Reveal(), store.Options{
-		Secret: s.secret, NodeID: s.nodeID, Log: s.part("store"),
+		Secret: s.secret, NodeID: s.nodeID, Log: s.logger("store"),
 		Adopt:  s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
 		Report: s.report,
 	})
@@ -209,7 +210,7 @@ func (s *server) report() weir.NodeReport {
 }
 
 func (s *server) openMedia(context.Context) (err error) {
-	o := blob.Options{Log: s.part("blob")}
+	o := blob.Options{Log: s.logger("blob")}
 	if dir, local := s.cfg.MediaDir(); local {
 		o.FreeSpace = func(need int64) error { return blob.ReserveAt(dir, s.cfg.MinFree, need) }
 	}
@@ -229,9 +230,9 @@ func (s *server) sharedStorage() bool {
 
 // openAccess makes the sender of webhooks and the access control of playback.
 func (s *server) openAccess(ctx context.Context) (err error) {
-	s.sender = webhook.New(s.store, s.guard, s.version.Tag, s.part("webhook"))
+	s.sender = webhook.New(s.store, s.guard, s.version.Tag, s.logger("webhook"))
 	s.sender.Drain = s.cfg.Drain
-	s.gate = access.New(s.store, s.sender, s.part("access"))
+	s.gate = access.New(s.store, s.sender, s.logger("access"))
 	s.encryption, err = access.OpenEncryption(ctx, s.store)
 	return err
 }
@@ -243,14 +244,14 @@ func (s *server) openEngine(ctx context.Context) (err error) {
 	}
 	s.engine, err = ffmpeg.New(ffmpeg.Options{
 		Sandbox: ffmpeg.Mode(s.cfg.Sandbox), Cores: s.cfg.Workers, Speed: s.cfg.SpeedFile(),
-		Log: s.part("ffmpeg"),
+		Log: s.logger("ffmpeg"),
 	})
 	if err != nil {
 		return err
 	}
 	// A sandbox that does not work must be noticed now, and not by the first task.
 	if _, err := s.engine.Capabilities(ctx); err != nil {
-		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+		return fmt.Errorf("ffmpeg can't be used (for details, run weir doctor): %w", err)
 	}
 	if warning := s.engine.Unconfined(ffmpeg.ReadKernel()); warning != "" {
 		s.log.Warn(warning)

@@ -96,7 +96,7 @@ func tracesWanted(env func(string) (string, bool)) (bool, error) {
 	return true, nil
 }
 
-// wrap starts a span for each request. answered adds the route, when it is known.
+// wrap starts a span for each request. observe adds the route, when it is known.
 func (t *tracer) wrap(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -109,8 +109,8 @@ func (t *tracer) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// answered adds to the span in ctx how the request was answered.
-func (t *tracer) answered(ctx context.Context, route string, status int) {
+// observe adds the route and the status of the response to the span in ctx.
+func (t *tracer) observe(ctx context.Context, route string, status int) {
 	if t == nil {
 		return
 	}

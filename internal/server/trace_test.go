@@ -40,13 +40,13 @@ func TestTracesWanted(t *testing.T) {
 	}
 }
 
-// serveTraced answers one request through the tracer, as the routes do.
+// serveTraced serves one request through the tracer, as the routes do.
 func serveTraced(t *testing.T, tr *tracer, status int) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /webrtc/{key}", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
-		tr.answered(r.Context(), r.Pattern, status)
+		tr.observe(r.Context(), r.Pattern, status)
 	})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/webrtc/s3cr-etke-y?token=s3cret", nil)
 	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

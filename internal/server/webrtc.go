@@ -39,18 +39,18 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--webrtc: %w", errors.Join(err, udp.Close()))
 	}
-	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.part("rtc")})
+	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.logger("rtc")})
 	if err != nil {
 		return errors.Join(err, udp.Close(), tcp.Close())
 	}
 	s.onClose(func() {
 		if err := s.webrtc.Close(); err != nil {
-			s.log.Warn("WebRTC was not closed in order", "err", err)
+			s.log.Warn("WebRTC could not be closed cleanly", "err", err)
 		}
 	})
 	s.whip = ingest.WHIP{
 		RTC: s.webrtc, Hub: s.hub, Admission: s.admission, TrustedProxies: s.cfg.TrustedProxies,
-		Observe: s.metrics.observe, Log: s.part("ingest"),
+		Observe: s.metrics.observe, Log: s.logger("ingest"),
 	}.Endpoint()
 	return nil
 }
@@ -74,7 +74,7 @@ func lookUp(ctx context.Context, hosts []string) (found []netip.Addr, err error)
 }
 
 // webRTCHere answers offers of WebRTC on this node: with a stream key they are from publishers,
-// otherwise from viewers. Without WebRTC here, other answers.
+// otherwise from viewers. Without WebRTC here, other serves them.
 func (s *server) webRTCHere(other http.Handler) http.Handler {
 	if s.webrtc == nil {
 		return other

@@ -18,7 +18,7 @@ import (
 func (s *server) openWork(context.Context) (err error) {
 	clips := work.ClipOptions{
 		Store: s.store, Media: s.media, Engine: vod.Engine{FFmpeg: s.engine, Store: s.media}, Ask: s.askForRanges,
-		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.part("clip"),
+		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.logger("clip"),
 	}
 	if s.hub != nil {
 		clips.OnAir = s.hub
@@ -30,7 +30,7 @@ func (s *server) openWork(context.Context) (err error) {
 	s.work, err = work.New(work.Options{
 		Store: s.store, Media: s.media, Fetcher: s.fetcher(), Decrypt: s.encryption.Decrypt,
 		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media, MaxDuration: s.cfg.MaxDuration},
-		Caller: blob.Options{Guard: s.guard, Log: s.part("blob")},
+		Caller: blob.Options{Guard: s.guard, Log: s.logger("blob")},
 		IPFS:   s.workIPFS(),
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
@@ -39,7 +39,7 @@ func (s *server) openWork(context.Context) (err error) {
 		Others: map[string]store.Handler{
 			store.JobRecording: s.recordings().Keep, store.JobClip: s.clips.Cut, store.JobLiveClip: s.clips.Cut,
 		},
-		Log: s.part("work"),
+		Log: s.logger("work"),
 	})
 	return err
 }
@@ -48,14 +48,14 @@ func (s *server) openWork(context.Context) (err error) {
 // recordings, and cuts clips out of its own streams.
 func (s *server) runLiveJobs(ctx context.Context) error {
 	own := map[string]store.Handler{store.JobRecording: s.recordings().Keep, store.JobLiveClip: s.clips.Cut}
-	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, own)
+	return s.store.RunJobs(ctx, store.Slots{}, s.cfg.Drain, own)
 }
 
 // recordings returns the job that makes assets of the sessions of this node.
 func (s *server) recordings() *work.Recordings {
 	dir := s.cfg.LiveDir()
 	r := &work.Recordings{
-		Store: s.store, Media: s.media, Signer: s.signer, Base: s.cfg.EventURL(), Log: s.part("recording"),
+		Store: s.store, Media: s.media, Signer: s.signer, Base: s.cfg.EventURL(), Log: s.logger("recording"),
 		Period: live.Periods{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
 	}
 	r.Folder = func(sessionID string) (string, error) { return filepath.Join(dir, sessionID), nil }

@@ -84,7 +84,7 @@ func (tx *Tx) PurgeDeletedAccounts(ctx context.Context, before time.Time, limit 
 			return 0, err
 		}
 		// Jobs of its tasks that were cancelled at the same moment may still write files.
-		if err := tx.enqueueAt(ctx, JobPurge, purgeAccount+u.ID, u.DeletedAt.Time().Add(purgeWorkAfter)); err != nil {
+		if err := tx.enqueueAt(ctx, JobPurge, purgeAccount+u.ID, u.DeletedAt.Time().Add(purgeAfter)); err != nil {
 			return 0, err
 		}
 	}

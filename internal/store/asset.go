@@ -169,7 +169,7 @@ func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, lim
 // PurgeUpload enqueues the deletion of an asset's partial upload. It runs a little later, because
 // its last part may still be on its way to the storage.
 func (tx *Tx) PurgeUpload(ctx context.Context, id string) error {
-	return tx.enqueueAt(ctx, JobPurge, purgeAsset+id, time.Now().Add(purgeWorkAfter))
+	return tx.enqueueAt(ctx, JobPurge, purgeAsset+id, time.Now().Add(purgeAfter))
 }
 
 // ExpiredUploads returns assets that were created before then and whose bytes have not arrived.

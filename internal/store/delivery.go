@@ -219,9 +219,9 @@ func (tx *Tx) leaveLine(ctx context.Context, l Line) (more bool, err error) {
 	return more, err
 }
 
-// KeepLines leaves the lines that this process has claimed, except the given ones. It is for claims
+// ReleaseOtherLines leaves the lines that this process has claimed, except the given ones. It is for claims
 // that a failure left behind.
-func (s *Store) KeepLines(ctx context.Context, keep []Line) error {
+func (s *Store) ReleaseOtherLines(ctx context.Context, keep []Line) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		claimed, err := many(ctx, tx.conn, scanLine, "SELECT webhook_id, resource FROM delivery_line WHERE claim = $1"+
 			s.engine.forUpdateOfFree(), s.node.client())

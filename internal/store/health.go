@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// maxSamples is the maximum number of samples in one answer: almost three hours.
+// maxSamples is the maximum number of samples in one response: almost three hours.
 const maxSamples = 1000
 
 // HealthSamples returns the samples of a stream in a range of time, the oldest first; the newest

@@ -30,7 +30,7 @@ type Job struct {
 // Handler runs a job. After an error River tries again later.
 type Handler func(ctx context.Context, job Job) error
 
-// The kinds of jobs. A new kind needs a line in jobKinds and a handler for Work.
+// The kinds of jobs. A new kind needs a line in jobKinds and a handler for RunJobs.
 const (
 	JobTask    = "task"    // begin an admitted task; Ref = task id
 	JobPiece   = "chunk"   // encode a piece of a task; Ref = task id + "/" + name of the piece
@@ -164,9 +164,9 @@ type Slots struct {
 	Encode, Control int
 }
 
-// Work runs jobs of the given kinds until ctx ends, then gives running ones at most drain to
+// RunJobs runs jobs of the given kinds until ctx ends, then gives running ones at most drain to
 // finish.
-func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
+func (s *Store) RunJobs(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
 	kinds := slices.Sorted(maps.Keys(handlers))
 	queues := map[string]int{}
 	sizes := map[string]int{
@@ -190,7 +190,7 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 	if handlers[JobPiece] != nil {
 		s.announceSlots(ctx, queues[queueEncode])
 	}
-	return s.engine.work(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
+	return s.engine.runJobs(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
 		return s.runJob(ctx, job, handlers[job.Kind])
 	}})
 }
@@ -268,8 +268,10 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	}
 }
 
-// of reports whether cancelling a ref cancels a job.
-func of(ref, cancelled string) bool { return ref == cancelled || strings.HasPrefix(ref, cancelled+"/") }
+// coveredBy reports whether cancelling a ref cancels a job.
+func coveredBy(ref, cancelled string) bool {
+	return ref == cancelled || strings.HasPrefix(ref, cancelled+"/")
+}
 
 // refs returns the refs of the running jobs.
 func (r *running) refs() []string {
@@ -287,7 +289,7 @@ func (r *running) cancel(ref string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, job := range r.jobs {
-		if ref == "" || of(job.ref, ref) {
+		if ref == "" || coveredBy(job.ref, ref) {
 			job.cancel(cause)
 		}
 	}
@@ -410,7 +412,7 @@ func (c jobClient[TTx]) config(w worker) *river.Config {
 	}
 }
 
-func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
+func (c jobClient[TTx]) runJobs(ctx context.Context, w worker) error {
 	client, err := c.start(ctx, c.config(w))
 	if client == nil {
 		return err

@@ -42,11 +42,11 @@ func work(t *testing.T, st *Store, slots int, kinds ...string) (jobs <-chan held
 	stayAlive(st)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- st.Work(ctx, Slots{slots, slots}, 10*time.Second, handlers) }()
+	go func() { done <- st.RunJobs(ctx, Slots{slots, slots}, 10*time.Second, handlers) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Work: %v", err)
+			t.Errorf("RunJobs: %v", err)
 		}
 	})
 	t.Cleanup(stop)
@@ -253,17 +253,17 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	})
 }
 
-func TestWorkNeedsKnownKinds(t *testing.T) {
+func TestRunJobsNeedsKnownKinds(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
-		err := st.Work(t.Context(), Slots{}, 0, map[string]Handler{"knit": nil})
+		err := st.RunJobs(t.Context(), Slots{}, 0, map[string]Handler{"knit": nil})
 		if err == nil || err.Error() != `unknown kind of job: "knit"` {
-			t.Errorf("Work = %v", err)
+			t.Errorf("RunJobs = %v", err)
 		}
 		// A node that does no work waits for its end.
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if err := st.Work(ctx, Slots{}, 0, nil); err != nil {
-			t.Errorf("Work without kinds = %v", err)
+		if err := st.RunJobs(ctx, Slots{}, 0, nil); err != nil {
+			t.Errorf("RunJobs without kinds = %v", err)
 		}
 	})
 }
@@ -276,7 +276,7 @@ func TestDrain(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- st.Work(ctx, Slots{Control: 1}, time.Minute, map[string]Handler{JobTask: func(ctx context.Context, job Job) error {
+			done <- st.RunJobs(ctx, Slots{Control: 1}, time.Minute, map[string]Handler{JobTask: func(ctx context.Context, job Job) error {
 				started <- ctx
 				<-finish
 				return st.JobTx(ctx, job, func(*Tx) error { return nil })
@@ -290,7 +290,7 @@ func TestDrain(t *testing.T) {
 		}
 		close(finish)
 		if err := <-done; err != nil {
-			t.Errorf("Work = %v", err)
+			t.Errorf("RunJobs = %v", err)
 		}
 		stats, err := st.JobStats(t.Context())
 		if err != nil || len(stats) != 0 {

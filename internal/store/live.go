@@ -118,10 +118,10 @@ func (b *broadcast) owned(epoch int64) error {
 	return nil
 }
 
-// follow takes over a beat.
-func (b *broadcast) follow(beat Beat) {
-	b.stream.Follow(&b.session, beat)
-	b.air.Follow(beat)
+// applyBeat takes over a beat.
+func (b *broadcast) applyBeat(beat Beat) {
+	b.stream.ApplyBeat(&b.session, beat)
+	b.air.ApplyBeat(beat)
 }
 
 // lockBroadcast keeps others from changing a broadcast until the transaction ends.
@@ -207,7 +207,7 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 // closeUnreported ends the session of a node that can't report how far it was. It writes the
 // session, and leaves the rest to the caller.
 func (tx *Tx) closeUnreported(ctx context.Context, b *broadcast, events *weir.EventBatch) error {
-	b.air.Leap()
+	b.air.SkipUnreported()
 	b.air.Close()
 	b.stream.EndSession(&b.session, events)
 	if err := tx.keepRecording(ctx, b); err != nil {
@@ -226,7 +226,7 @@ func (tx *Tx) GoOffAir(ctx context.Context, last Beat, now time.Time) error {
 	if err := b.owned(last.Epoch); err != nil {
 		return err
 	}
-	b.follow(last)
+	b.applyBeat(last)
 	b.air.Release(now)
 	events := weir.NewEventBatch("", now)
 	b.stream.GoOffAir(&b.session, events)
@@ -244,7 +244,7 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 		return weir.Session{}, err
 	}
 	tx.store.epochs.Delete(last.StreamID)
-	b.follow(last)
+	b.applyBeat(last)
 	b.air.Close()
 	events := weir.NewEventBatch("", now)
 	b.stream.EndSession(&b.session, events)
@@ -300,7 +300,7 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 			b.stream.GoOnAir(&b.session, events)
 		}
 		b.air.Renew(now)
-		b.follow(beat)
+		b.applyBeat(beat)
 		if err := tx.saveBroadcast(ctx, b); err != nil {
 			return nil, fmt.Errorf("renew stream %s: %w", beat.StreamID, err)
 		}

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Piece is a part of a task that any node can encode by itself: a chunk of the video, an audio
-// track, the thumbnails.
+// Piece is a unit of the work on a task, which any node can do by itself: a chunk of the video, an
+// audio track, the thumbnails.
 type Piece struct {
 	TaskID string
 	Name   string
@@ -77,7 +77,7 @@ func (q *queries) PieceResults(ctx context.Context, taskID string, names []strin
 // CreatePieces writes the pieces of a task, whose source and plan must be known. They wait until
 // EnqueuePiece. A piece with a result is done already.
 func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) error {
-	if _, err := tx.lockWork(ctx, taskID); err != nil {
+	if _, err := tx.lockTaskState(ctx, taskID); err != nil {
 		return err
 	}
 	done := 0
@@ -102,7 +102,7 @@ func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) e
 // ResumePieces makes the pieces wait again that are not done and that no job is running: their jobs
 // may be lost.
 func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
-	w, err := tx.lockWork(ctx, taskID)
+	s, err := tx.lockTaskState(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 		AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.id = piece.job AND j.state = 'running'))`, taskID); err != nil {
 		return err
 	}
-	if w.Pieces == 0 || w.Complete() || w.Stream && w.Done > 0 {
+	if s.Pieces == 0 || s.Complete() || s.Progressive && s.Done > 0 {
 		return tx.enqueuePublish(ctx, taskID)
 	}
 	return nil
@@ -135,29 +135,29 @@ func scanFloat(r rows) (f float64, err error) { return f, r.Scan(&f) }
 
 // StartPiece takes the piece of a job. ok is false when there is nothing to do: the task has
 // stopped, the piece is done, or another job runs it.
-func (tx *Tx) StartPiece(ctx context.Context, job Job) (w Work, p Piece, ok bool, err error) {
+func (tx *Tx) StartPiece(ctx context.Context, job Job) (s TaskState, p Piece, ok bool, err error) {
 	taskID, name, _ := strings.Cut(job.Ref, "/")
 	return tx.startPiece(ctx, job, taskID, name)
 }
 
 // StartTiedPiece is StartPiece for the job that imported the source and encodes the pieces too.
-func (tx *Tx) StartTiedPiece(ctx context.Context, job Job, name string) (w Work, p Piece, ok bool, err error) {
+func (tx *Tx) StartTiedPiece(ctx context.Context, job Job, name string) (s TaskState, p Piece, ok bool, err error) {
 	return tx.startPiece(ctx, job, job.Ref, name)
 }
 
-func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w Work, p Piece, ok bool, err error) {
-	w, ok, err = found(tx.lockWork(ctx, taskID))
+func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (s TaskState, p Piece, ok bool, err error) {
+	s, ok, err = found(tx.lockTaskState(ctx, taskID))
 	if err != nil || !ok {
-		return w, p, false, err
+		return s, p, false, err
 	}
-	type state struct {
+	type holder struct {
 		open bool
 		job  int64
 	}
-	s, ok, err := found(one(ctx, tx.conn, func(r rows) (s state, err error) { return s, r.Scan(&s.open, &s.job) },
+	h, ok, err := found(one(ctx, tx.conn, func(r rows) (h holder, err error) { return h, r.Scan(&h.open, &h.job) },
 		"SELECT w.open, p.job FROM task_work w JOIN piece p ON p.task_id = w.task_id WHERE w.task_id = $1 AND p.name = $2", taskID, name))
-	if err != nil || !ok || !s.open {
-		return w, p, false, err
+	if err != nil || !ok || !h.open {
+		return s, p, false, err
 	}
 	p, err = one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+" FROM piece WHERE task_id = $1 AND name = $2"+tx.store.engine.forUpdate(), taskID, name)
 	if err == nil && p.State == PieceDone {
@@ -165,19 +165,19 @@ func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w W
 		lost, ok, err := found(one(ctx, tx.conn, scanText, `SELECT name FROM piece p WHERE task_id = $1 AND number > $2 AND state = 'running'
 			AND NOT EXISTS (SELECT 1 FROM piece b WHERE b.task_id = $1 AND b.number > $2 AND b.number <= p.number AND NOT b.continues)`, taskID, p.Number))
 		if err != nil || !ok || p.Number < 0 {
-			return w, p, false, err
+			return s, p, false, err
 		}
 		return tx.startPiece(ctx, job, taskID, lost)
 	}
-	if err != nil || p.State == PieceWaiting && !w.Tied {
-		return w, p, false, err
+	if err != nil || p.State == PieceWaiting && !s.Tied {
+		return s, p, false, err
 	}
 	if p.State == PieceRunning {
-		if busy, err := tx.otherJobRuns(ctx, s.job, job.ID); err != nil || busy {
-			return w, p, false, err
+		if busy, err := tx.otherJobRuns(ctx, h.job, job.ID); err != nil || busy {
+			return s, p, false, err
 		}
 	}
-	return w, p, true, tx.runPiece(ctx, job, p)
+	return s, p, true, tx.runPiece(ctx, job, p)
 }
 
 // runPiece gives a piece to a job.
@@ -190,7 +190,7 @@ func (tx *Tx) runPiece(ctx context.Context, job Job, p Piece) error {
 // FinishPiece marks a piece as done, and enqueues its publication. If the job continues, next is the
 // piece that continues this one, which the job has from now on; its name is "" if there is none.
 func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, continues bool) (next Piece, err error) {
-	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
+	if _, err := tx.lockTaskState(ctx, p.TaskID); err != nil {
 		return next, err
 	}
 	n, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'done', finished = finished + 1, progress = 1, finished_at = $3, result = $4
@@ -217,11 +217,11 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 			(SELECT count(*) FROM piece WHERE task_id = $1 AND number >= 0))) WHERE task_id = $1`, p.TaskID); err != nil {
 		return next, err
 	}
-	w, err := tx.TaskWork(ctx, p.TaskID)
+	s, err := tx.TaskState(ctx, p.TaskID)
 	if err != nil {
 		return next, err
 	}
-	if w.Stream || w.Complete() {
+	if s.Progressive || s.Complete() {
 		err = tx.enqueuePublish(ctx, p.TaskID)
 	}
 	return next, err
@@ -312,7 +312,7 @@ func (tx *Tx) EncodeQueue(ctx context.Context, perSlot int) (q EncodeQueue, err 
 	return q, err
 }
 
-// pieceReady selects the pieces p of the work w whose predecessors are done.
+// pieceReady selects the pieces p of the task with the state w whose predecessors are done.
 const pieceReady = `p.needs <= w.ahead AND (NOT p.continues OR EXISTS (
 	SELECT 1 FROM piece b WHERE b.task_id = p.task_id AND b.number = p.number - 1 AND b.state = 'done'))`
 

@@ -32,10 +32,10 @@ func runningPieces(t *testing.T, st *Store, user string, streamed bool, pieces [
 	task.UserID, task.Status.Phase = user, weir.TaskRunning
 	createTask(t, st, &task)
 	inTx(t, st, func(tx *Tx) error {
-		if _, err := tx.StartWork(t.Context(), task.ID); err != nil {
+		if _, err := tx.StartTask(t.Context(), task.ID); err != nil {
 			return err
 		}
-		if _, err := tx.UpdateWork(t.Context(), task.ID, func(w *Work) { w.Plan, w.Stream = json.RawMessage(`{"a":1}`), streamed }); err != nil {
+		if _, err := tx.UpdateTaskState(t.Context(), task.ID, func(s *TaskState) { s.Plan, s.Progressive = json.RawMessage(`{"a":1}`), streamed }); err != nil {
 			return err
 		}
 		if err := tx.CreatePieces(t.Context(), task.ID, pieces); err != nil {
@@ -144,7 +144,7 @@ func TestPieces(t *testing.T) {
 			t.Errorf("states at the end = %q", got)
 		}
 
-		var seen Work
+		var seen TaskState
 		inTx(t, st, func(tx *Tx) (err error) {
 			var ok bool
 			if seen, ok, err = tx.StartPublish(ctx, held.Job); err == nil && !ok {
@@ -196,8 +196,8 @@ func TestPieces(t *testing.T) {
 		if p, err := PurgeRef(ref); err != nil || p != (Purge{TaskID: task.ID, Run: 1}) {
 			t.Errorf("purge of %q = %+v, %v", ref, p, err)
 		}
-		inTx(t, st, func(tx *Tx) error { return tx.ForgetWork(ctx, task.ID, 1) })
-		if w, err := st.TaskWork(ctx, task.ID); err != nil || w.Plan != nil || w.Done != 4 {
+		inTx(t, st, func(tx *Tx) error { return tx.ClearTaskState(ctx, task.ID, 1) })
+		if w, err := st.TaskState(ctx, task.ID); err != nil || w.Plan != nil || w.Done != 4 {
 			t.Errorf("work after the end = %+v, %v", w, err)
 		}
 	})
@@ -254,7 +254,7 @@ func TestPiecesAfterAFailure(t *testing.T) {
 		before := time.Now()
 		inTx(t, st, func(tx *Tx) error {
 			if _, err := tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error {
-				if _, ok := t.Again("the store is away", before); !ok {
+				if _, ok := t.Requeue("the store is away", before); !ok {
 					return errors.New("no attempt left")
 				}
 				return nil
@@ -274,7 +274,7 @@ func TestPiecesAfterAFailure(t *testing.T) {
 		inTx(t, st, func(tx *Tx) error { return tx.Enqueue(ctx, JobTask, task.ID) })
 		updateTask(t, st, task.ID, func(t *weir.Task) error { t.Start(0, before); return nil })
 		inTx(t, st, func(tx *Tx) error {
-			w, err := tx.StartWork(ctx, task.ID)
+			w, err := tx.StartTask(ctx, task.ID)
 			if w.Done != 1 || w.Run != 1 || string(w.Plan) != `{"a":1}` {
 				t.Errorf("work of the second attempt = %+v", w)
 			}
@@ -299,7 +299,7 @@ func TestPiecesAfterAFailure(t *testing.T) {
 		}
 		updateTask(t, st, task.ID, func(t *weir.Task) error { t.Fail("no", before); return nil })
 		inTx(t, st, func(tx *Tx) error {
-			w, err := tx.StartWork(ctx, task.ID)
+			w, err := tx.StartTask(ctx, task.ID)
 			if w.Run != 2 || w.Done != 0 || w.Plan != nil {
 				t.Errorf("work after the end = %+v", w)
 			}
@@ -493,7 +493,7 @@ func TestEncodeQueue(t *testing.T) {
 			task.ID, task.UserID, task.Status.Phase = fmt.Sprint("task", i), user, weir.TaskRunning
 			createTask(t, st, &task)
 			inTx(t, st, func(tx *Tx) error {
-				if _, err := tx.StartWork(ctx, task.ID); err != nil {
+				if _, err := tx.StartTask(ctx, task.ID); err != nil {
 					return err
 				}
 				return tx.CreatePieces(ctx, task.ID, []Piece{

@@ -103,7 +103,7 @@ func (e *postgres) begin(ctx context.Context) (engineTx, error) {
 
 func (e *postgres) jobClient() string { return "attempted_by[array_upper(attempted_by, 1)]" }
 
-func (e *postgres) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
+func (e *postgres) runJobs(ctx context.Context, w worker) error { return e.river.runJobs(ctx, w) }
 
 // wake has nothing to do: River uses NOTIFY at commit.
 func (e *postgres) wake(context.Context, []string) {}

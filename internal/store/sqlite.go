@@ -132,7 +132,7 @@ func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 
 func (e *sqlite) jobClient() string { return "json_extract(attempted_by, '$[#-1]')" }
 
-func (e *sqlite) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
+func (e *sqlite) runJobs(ctx context.Context, w worker) error { return e.river.runJobs(ctx, w) }
 
 func (e *sqlite) wake(ctx context.Context, queues []string) { e.river.wake(ctx, queues) }
 

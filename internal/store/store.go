@@ -105,8 +105,8 @@ type engine interface {
 	begin(ctx context.Context) (engineTx, error)
 	// jobClient returns the SQL expression for the client that last took a job.
 	jobClient() string
-	// work runs jobs until ctx ends.
-	work(ctx context.Context, w worker) error
+	// runJobs runs jobs until ctx ends.
+	runJobs(ctx context.Context, w worker) error
 	// wake makes this process look for new jobs in the queues now; nil = in all queues.
 	wake(ctx context.Context, queues []string)
 	// listen calls changed for every topic that another connection notifies of, until ctx ends.

@@ -102,7 +102,7 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 			}
 		}
 	}
-	return t, tx.endWork(ctx, t)
+	return t, tx.endTaskState(ctx, t)
 }
 
 // FailResult marks the asset of a failed task as failed, or the copy that the task should have made.
@@ -145,7 +145,7 @@ func (tx *Tx) DelayTask(ctx context.Context, id string, until time.Time) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task SET due_at = $2 WHERE id = $1", id, until.UnixMilli()); err != nil {
 		return err
 	}
-	if err := tx.closeWork(ctx, id); err != nil {
+	if err := tx.closeTaskState(ctx, id); err != nil {
 		return err
 	}
 	return tx.CancelJobs(ctx, id)

@@ -87,7 +87,7 @@ var (
 	}
 )
 
-// maxFigures is the maximum number of groups in an answer.
+// maxFigures is the maximum number of groups in a response.
 const maxFigures = 10_000
 
 func tooManyFigures() error {

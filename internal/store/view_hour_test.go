@@ -82,7 +82,7 @@ func TestRollUpKeepsFigures(t *testing.T) {
 				queries = append(queries, ViewQuery{By: []string{name}})
 			}
 		}
-		answers := func() (all [][]ViewRow) {
+		figures := func() (all [][]ViewRow) {
 			t.Helper()
 			for _, q := range queries {
 				rows, err := st.Views(t.Context(), q)
@@ -93,7 +93,7 @@ func TestRollUpKeepsFigures(t *testing.T) {
 			}
 			return all
 		}
-		want := answers()
+		want := figures()
 		if want[0][0].Views != 600 {
 			t.Fatalf("%+v", want[0])
 		}
@@ -101,7 +101,7 @@ func TestRollUpKeepsFigures(t *testing.T) {
 			if err := pruneViews(t.Context(), st, day.Add(until)); err != nil {
 				t.Fatal(err)
 			}
-			for i, got := range answers() {
+			for i, got := range figures() {
 				if diff := cmp.Diff(want[i], got); diff != "" {
 					t.Errorf("%s are added up: %+v (-want +got):\n%s", until, queries[i], diff)
 				}
@@ -165,7 +165,7 @@ func TestRollUpOnTwoNodes(t *testing.T) {
 				}
 			})
 		}
-		for range 20 { // meanwhile, every answer is right
+		for range 20 { // meanwhile, every figure is right
 			rows, err := a.Views(t.Context(), ViewQuery{UserID: "u1"})
 			if err != nil || rows[0].Views != all || rows[0].PlaytimeMs != all {
 				t.Errorf("%+v, %v, want %d views", rows, err, all)

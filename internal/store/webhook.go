@@ -8,11 +8,11 @@ import (
 	"weir/internal/weir"
 )
 
-// webhookSecrets has the last answer too: some servers repeat the URL in it.
+// webhookSecrets has the last response too: some servers repeat the URL in it.
 type webhookSecrets struct {
 	URL          string `json:"url"`
 	SharedSecret string `json:"sharedSecret,omitempty"`
-	LastAnswer   string `json:"lastAnswer,omitempty"`
+	LastResponse string `json:"lastAnswer,omitempty"`
 }
 
 var webhooks = table[weir.Webhook]{
@@ -41,7 +41,7 @@ var webhooks = table[weir.Webhook]{
 	secrets: func(w *weir.Webhook) any {
 		x := &webhookSecrets{URL: w.URL.Reveal(), SharedSecret: w.SharedSecret.Reveal()}
 		if w.Status != nil && w.Status.LastFailure != nil {
-			x.LastAnswer = w.Status.LastFailure.Response
+			x.LastResponse = w.Status.LastFailure.Response
 		}
 		return x
 	},
@@ -49,7 +49,7 @@ var webhooks = table[weir.Webhook]{
 		x := secrets.(*webhookSecrets)
 		w.URL, w.SharedSecret = weir.Secret(x.URL), weir.Secret(x.SharedSecret)
 		if w.Status != nil && w.Status.LastFailure != nil {
-			w.Status.LastFailure.Response = x.LastAnswer
+			w.Status.LastFailure.Response = x.LastResponse
 		}
 	},
 	conceal: func(w *weir.Webhook) {
@@ -106,8 +106,8 @@ func (tx *Tx) changeWebhook(ctx context.Context, id string, change func(*weir.We
 }
 
 type logSecrets struct {
-	URL    string `json:"url"`
-	Answer string `json:"answer"`
+	URL      string `json:"url"`
+	Response string `json:"answer"`
 }
 
 type logHidden struct {
@@ -141,7 +141,7 @@ var webhookLogs = table[weir.WebhookLog]{
 	secrets: func(l *weir.WebhookLog) any { return &logSecrets{l.Request.URL.Reveal(), l.Response.Body} },
 	restore: func(l *weir.WebhookLog, secrets any) {
 		x := secrets.(*logSecrets)
-		l.Request.URL, l.Response.Body = weir.Secret(x.URL), x.Answer
+		l.Request.URL, l.Response.Body = weir.Secret(x.URL), x.Response
 	},
 	conceal: func(l *weir.WebhookLog) { l.Response.Body = "" },
 	hidden:  func(l *weir.WebhookLog) any { return &logHidden{l.ProjectID, l.EventID, l.Response.Error} },

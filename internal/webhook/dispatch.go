@@ -213,7 +213,7 @@ func (d *dispatcher) releaseUnused(ctx context.Context) {
 	if !d.unused || d.store.Lost() {
 		return
 	}
-	if err := d.store.KeepLines(ctx, slices.Collect(maps.Keys(d.claimed))); err != nil {
+	if err := d.store.ReleaseOtherLines(ctx, slices.Collect(maps.Keys(d.claimed))); err != nil {
 		d.warn(ctx, "unused claims of deliveries could not be released; retrying", err)
 		return
 	}

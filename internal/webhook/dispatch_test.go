@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -107,7 +108,7 @@ func testTarpit(t *testing.T, url string, attackers int) {
 	if attackers > 1 {
 		held = 14
 	}
-	ann.eventually("the slots are held", func() bool { return pit.accepted() == held && int(ann.sender.Stats().InFlight) == held })
+	wait.Until(t, "the slots are held", func() bool { return pit.accepted() == held && int(ann.sender.Stats().InFlight) == held })
 
 	address, requests := receiver(t, nil)
 	hook := ann.hook(address)
@@ -126,7 +127,7 @@ func testTarpit(t *testing.T, url string, attackers int) {
 		}
 		next[stream] = n + 1
 	}
-	ann.eventually("all are written", func() bool { return len(ann.logs(hook)) == events*len(streams) })
+	wait.Until(t, "all are written", func() bool { return len(ann.logs(hook)) == events*len(streams) })
 	if pit.accepted() != held || int(ann.sender.Stats().InFlight) != held {
 		t.Errorf("%d connections to webhooks that never answer, %d in flight; want %d still", pit.accepted(), ann.sender.Stats().InFlight, held)
 	}
@@ -146,7 +147,7 @@ func TestTimeoutsPauseWebhook(t *testing.T) {
 		hook := h.hook(pit.url)
 		h.emit(h.stream, 1)
 		stop := h.run()
-		h.eventually("the webhook is paused", func() bool {
+		wait.Until(t, "the webhook is paused", func() bool {
 			now, err := h.store.Webhook(t.Context(), hook.ID)
 			return err == nil && now.PausedUntil() > 0
 		})
@@ -179,16 +180,16 @@ func TestTimeoutsPauseWebhook(t *testing.T) {
 			})
 			return err
 		})
-		h.eventually("no delivery is left", func() bool { return h.pending() == 0 })
+		wait.Until(t, "no delivery is left", func() bool { return h.pending() == 0 })
 		if status := h.status(hook); status.ConsecutiveTimeouts != 0 || status.Paused != nil {
 			t.Errorf("status = %+v", status)
 		}
 	})
 }
 
-// TestAnswerWithoutEnd has a webhook whose answers begin with 200 and do not end. Its events are
+// TestResponseWithoutEnd has a webhook whose responses begin with 200 and do not end. Its events are
 // delivered, and it counts as one that times out.
-func TestAnswerWithoutEnd(t *testing.T) {
+func TestResponseWithoutEnd(t *testing.T) {
 	h := newFixture(t)
 	h.sender.timeouts = []time.Duration{100 * time.Millisecond}
 	h.sender.firstBackoff = 0
@@ -200,12 +201,12 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	hook := h.hook(address)
 	h.emit(h.stream, 1)
 	h.run()
-	h.eventually("it is delivered", func() bool { return h.pending() == 0 })
+	wait.Until(t, "it is delivered", func() bool { return h.pending() == 0 })
 	logs := h.logs(hook)
 	if entry := logs[len(logs)-1]; !entry.Success {
 		t.Errorf("entry = %+v", entry)
 	}
-	// The beginning of an answer may have come too late, on a busy machine.
+	// The beginning of a response may have come too late, on a busy machine.
 	if status := h.status(hook); status.ConsecutiveTimeouts != len(logs) {
 		t.Errorf("status = %+v after %d attempts", status, len(logs))
 	}
@@ -229,18 +230,18 @@ func TestNewEventsAreNoticed(t *testing.T) {
 // not known is made again.
 func TestDrain(t *testing.T) {
 	h := newFixture(t)
-	var answer sync.Map // number of the event → channel that is closed to answer
+	var hold sync.Map // "next" → channel that is closed to respond
 	address, requests := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
-		if wait, ok := answer.LoadAndDelete("next"); ok {
+		if open, ok := hold.LoadAndDelete("next"); ok {
 			select {
-			case <-wait.(chan struct{}):
+			case <-open.(chan struct{}):
 			case <-r.Context().Done():
 			}
 		}
 	})
 	hook := h.hook(address)
 	finished := make(chan struct{})
-	answer.Store("next", finished)
+	hold.Store("next", finished)
 	h.sender.Drain = time.Hour
 	h.emit(h.stream, 1)
 	stop := h.run()
@@ -255,7 +256,7 @@ func TestDrain(t *testing.T) {
 	}
 
 	never := make(chan struct{})
-	answer.Store("next", never)
+	hold.Store("next", never)
 	h.sender.Drain = 0
 	h.emit(h.stream, 2)
 	stop = h.run()
@@ -276,11 +277,11 @@ func TestRestart(t *testing.T) {
 	eachEngine(t, func(t *testing.T, url string) {
 		old := newFixtureOn(t, url, local)
 		var again atomic.Bool
-		answer := make(chan struct{})
-		free := sync.OnceFunc(func() { close(answer) })
+		respond := make(chan struct{})
+		free := sync.OnceFunc(func() { close(respond) })
 		address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 			if !again.Swap(true) {
-				<-answer
+				<-respond
 				w.WriteHeader(http.StatusTeapot)
 			}
 		})
@@ -292,9 +293,9 @@ func TestRestart(t *testing.T) {
 		restarted := newNode(t, url, storeOptions(), local)
 		restarted.run()
 		<-requests
-		restarted.eventually("it is delivered", func() bool { return restarted.pending() == 0 })
+		wait.Until(t, "it is delivered", func() bool { return restarted.pending() == 0 })
 		free()
-		old.eventually("the delivery is interrupted", func() bool { return strings.Contains(old.log.String(), "delivery interrupted") })
+		wait.Until(t, "the delivery is interrupted", func() bool { return strings.Contains(old.log.String(), "delivery interrupted") })
 		logs := restarted.logs(hook)
 		if len(logs) != 1 || logs[0].EventID != e.ID || logs[0].Response.Status != 200 {
 			t.Errorf("log = %+v, want the attempt of the new process", logs)
@@ -343,7 +344,7 @@ func TestTwoNodes(t *testing.T) {
 			a.emit(s, n)
 		}
 	}
-	a.eventually("no delivery is left", func() bool { return a.pending() == 0 })
+	wait.Until(t, "no delivery is left", func() bool { return a.pending() == 0 })
 	for _, h := range []*fixture{a, b} {
 		if h.sender.Stats().Delivered == 0 {
 			t.Error("one node has sent nothing")
@@ -368,14 +369,14 @@ func TestDirectIsBounded(t *testing.T) {
 	for range maxDirect {
 		wg.Go(func() {
 			if _, _, err := h.sender.Ask(ctx, hook, time.Now(), nil, nil); err == nil {
-				t.Error("there was an answer")
+				t.Error("there was a response")
 			}
 		})
 	}
-	h.eventually("all wait", func() bool { return pit.accepted() == maxDirect })
+	wait.Until(t, "all wait", func() bool { return pit.accepted() == maxDirect })
 	_, _, err := h.sender.Ask(ctx, hook, time.Now(), nil, nil)
 	if weir.KindOf(err) != weir.Busy || !strings.Contains(err.Error(), "32 requests to webhooks of this account wait for a response") {
-		t.Errorf("one more question: %v", err)
+		t.Errorf("one more access check: %v", err)
 	}
 	if _, err := h.sender.Resend(ctx, hook, weir.WebhookLog{Request: weir.WebhookRequest{Body: "{}"}}); weir.KindOf(err) != weir.Busy {
 		t.Errorf("a resend: %v", err)
@@ -386,11 +387,11 @@ func TestDirectIsBounded(t *testing.T) {
 	address, _ := receiver(t, nil)
 	bob := h.as(h.newUser("bob"))
 	if status, _, err := h.sender.Ask(t.Context(), bob.hook(address), time.Now(), nil, nil); status != 200 || err != nil {
-		t.Errorf("a question of another account: %d, %v", status, err)
+		t.Errorf("an access check of another account: %d, %v", status, err)
 	}
 	leave()
 	wg.Wait()
 	if status, _, err := h.sender.Ask(t.Context(), h.hook(address), time.Now(), nil, nil); status != 200 || err != nil {
-		t.Errorf("a question after the others have ended: %d, %v", status, err)
+		t.Errorf("an access check after the others have ended: %d, %v", status, err)
 	}
 }

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxLogged is how many bytes of an answer are logged.
+	// maxLogged is how many bytes of a response are logged.
 	maxLogged = 1024
-	// maxAnswer is how many bytes of the answer to a question are read.
-	maxAnswer = 64 << 10
+	// maxResponse is how many bytes of the response to an access check are read.
+	maxResponse = 64 << 10
 )
 
 // body is the body of a request that sends an event.
@@ -75,18 +75,18 @@ type exchange struct {
 	start   time.Time
 	took    time.Duration
 
-	status     int // 0 = there was no answer
-	answer     []byte
-	cut        bool // the answer was longer
+	status     int // 0 = there was no response
+	response   []byte
+	cut        bool // the response was longer
 	retryAfter time.Duration
 
-	reason   string // why there was no answer, as a text that may be shown
+	reason   string // why there was no response, as a text that may be shown
 	final    bool   // another attempt can't succeed
 	blocked  bool   // because weir does not connect to the address
-	timedOut bool   // before the answer or, if there is a status, before its end
+	timedOut bool   // before the response or, if there is a status, before its end
 }
 
-// exchange sends a body to a webhook and reads the first limit bytes of the answer.
+// exchange sends a body to a webhook and reads the first limit bytes of the response.
 func (s *Sender) exchange(ctx context.Context, timeout time.Duration, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
 	x = exchange{url: hook.URL, headers: headers(s.userAgent, hook, body, now), timeout: timeout, start: now}
 	defer func() { x.took = time.Since(now) }()
@@ -110,10 +110,10 @@ func (s *Sender) exchange(ctx context.Context, timeout time.Duration, hook *weir
 	x.retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 	// One byte more than the limit: only after reading to the end can the connection be reused. The
 	// status counts even if the rest does not arrive.
-	x.answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	x.response, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	x.timedOut = isTimeout(err)
-	if len(x.answer) > limit {
-		x.answer, x.cut = x.answer[:limit], true
+	if len(x.response) > limit {
+		x.response, x.cut = x.response[:limit], true
 	}
 	return x
 }
@@ -143,7 +143,7 @@ func (x *exchange) entry(hook *weir.Webhook, event weir.EventName, eventID strin
 		CreatedAt: weir.At(x.start), Duration: x.took.Seconds(), Success: x.ok(), TimedOut: x.timedOut, Timeouts: hook.Timeouts(),
 		Request: weir.WebhookRequest{URL: x.url, Method: http.MethodPost, Headers: x.headers, Body: string(sent)},
 		Response: weir.WebhookResponse{
-			Body:   base64.StdEncoding.EncodeToString(x.answer[:min(len(x.answer), maxLogged)]),
+			Body:   base64.StdEncoding.EncodeToString(x.response[:min(len(x.response), maxLogged)]),
 			Status: x.status, StatusText: http.StatusText(x.status), Error: x.reason,
 		},
 	}

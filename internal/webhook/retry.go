@@ -64,7 +64,7 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxBackoff)
 }
 
-// fail records why there was no answer. The error of an http.Client contains the URL, which may
+// fail records why there was no response. The error of an http.Client contains the URL, which may
 // have a token in it, so the reason is one of our own texts.
 func (x *exchange) fail(err error) {
 	if e, ok := errors.AsType[*url.Error](err); ok {

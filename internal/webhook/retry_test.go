@@ -35,7 +35,7 @@ func TestRetryAt(t *testing.T) {
 		{"eleventh", exchange{status: 500}, 10, time.Hour, time.Hour},
 		{"last", exchange{status: 500}, 32, time.Hour, time.Hour},
 		{"over", exchange{status: 500}, 33, 0, 0},
-		{"no answer", exchange{reason: "timeout"}, 0, 5 * time.Second, 5250 * time.Millisecond},
+		{"no response", exchange{reason: "timeout"}, 0, 5 * time.Second, 5250 * time.Millisecond},
 		{"with Retry-After", exchange{status: 429, retryAfter: time.Minute}, 0, time.Minute, 63 * time.Second},
 		{"with a too short Retry-After", exchange{status: 429, retryAfter: time.Second}, 3, 40 * time.Second, 42 * time.Second},
 		{"with a too long Retry-After", exchange{status: 503, retryAfter: maxBackoff}, 0, time.Hour, time.Hour},

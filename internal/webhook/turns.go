@@ -36,8 +36,8 @@ type hook struct {
 	due      bool // it has deliveries to send
 }
 
-// troubled reports whether the webhook has timed out since its last success.
-func (h *hook) troubled() bool { return h.timeouts > 0 }
+// timedOut reports whether the webhook has timed out since its last success.
+func (h *hook) timedOut() bool { return h.timeouts > 0 }
 
 func newTurns(slots int) *turns { return &turns{slots: slots, accounts: map[string]*account{}} }
 
@@ -82,13 +82,13 @@ func (t *turns) setDue(due []store.DueWebhook) {
 
 // next returns the webhook whose turn it is. ok is false when there is none, or no slot for it.
 func (t *turns) next() (userID, hookID string, ok bool) {
-	free, troubled := t.slots-t.inFlight, t.troubledSlots() < t.slots/4
+	free, mayTimeOut := t.slots-t.inFlight, t.timedOutSlots() < t.slots/4
 	var first *account
 	for id, a := range t.accounts {
 		if a.inFlight >= free || first != nil && a.last >= first.last {
 			continue
 		}
-		if hook := a.next(free-a.inFlight, troubled); hook != "" {
+		if hook := a.next(free-a.inFlight, mayTimeOut); hook != "" {
 			first, userID, hookID = a, id, hook
 		}
 	}
@@ -96,14 +96,14 @@ func (t *turns) next() (userID, hookID string, ok bool) {
 }
 
 // next returns the webhook of an account whose turn it is, "" if there is none. A webhook may have
-// fewer than room in flight; troubled says whether one that has timed out may be next.
-func (a *account) next(room int, troubled bool) (hookID string) {
+// fewer than room in flight; mayTimeOut says whether one that has timed out may be next.
+func (a *account) next(room int, mayTimeOut bool) (hookID string) {
 	var first *hook
 	for id, h := range a.hooks {
 		if !h.due || first != nil && h.last >= first.last {
 			continue
 		}
-		if h.troubled() && (!troubled || h.inFlight > 0) || h.inFlight >= room {
+		if h.timedOut() && (!mayTimeOut || h.inFlight > 0) || h.inFlight >= room {
 			continue
 		}
 		first, hookID = h, id
@@ -111,11 +111,11 @@ func (a *account) next(room int, troubled bool) (hookID string) {
 	return hookID
 }
 
-// troubledSlots returns how many slots are held by webhooks that have timed out.
-func (t *turns) troubledSlots() (n int) {
+// timedOutSlots returns how many slots are held by webhooks that have timed out.
+func (t *turns) timedOutSlots() (n int) {
 	for _, a := range t.accounts {
 		for _, h := range a.hooks {
-			if h.troubled() {
+			if h.timedOut() {
 				n += h.inFlight
 			}
 		}

@@ -7,8 +7,9 @@
 // next.
 //
 // A [Sender] also resends an event on request (Resend), sends one as a test (Test), and asks a
-// webhook whether a viewer may play (Ask). All build and sign requests in request.go, and every attempt leaves an entry in
-// the log of the webhook. retry.go decides which failures are retried, and when.
+// webhook whether a viewer may play, which is an access check (Ask). All build and sign requests in
+// request.go, and every attempt leaves an entry in the log of the webhook. retry.go decides which
+// failures are retried, and when.
 package webhook
 
 import (
@@ -27,7 +28,7 @@ import (
 )
 
 const (
-	// maxDirect is how many questions, resends and tests of one account may wait for their answers.
+	// maxDirect is how many access checks, resends and tests of one account may wait for a response.
 	maxDirect = 32
 	// An account may send so many test events at once, and then one in testEvery.
 	testsAtOnce = 10
@@ -38,7 +39,7 @@ const (
 	logTimeout = 5 * time.Second
 )
 
-// timeouts returns how long an exchange may take, with the body of the answer: the first one
+// timeouts returns how long an exchange may take, with the body of the response: the first one
 // usually, the next ones with a webhook that has timed out once, twice and more in a row.
 func timeouts() []time.Duration {
 	return []time.Duration{30 * time.Second, 10 * time.Second, 5 * time.Second}
@@ -108,11 +109,11 @@ func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sen
 
 // Stats counts attempts since the start, each in one of the first four members.
 type Stats struct {
-	Delivered int64 // answered with 2xx
+	Delivered int64 // the response was 2xx
 	Retried   int64 // failed, will be tried again
 	Failed    int64 // failed for good
 	Blocked   int64 // failed for good, because weir does not connect to the address
-	Busy      int64 // questions, resends and tests not sent, because too many of the account wait
+	Busy      int64 // access checks, resends and tests not sent, because too many of the account wait
 	InFlight  int64 // deliveries that this node sends now
 }
 
@@ -216,23 +217,23 @@ func (s *Sender) sendNow(ctx context.Context, hook weir.Webhook, event weir.Even
 	return entry, s.write(ctx, entry)
 }
 
-// Ask sends a question to a webhook and returns the status and the body of the answer. now is the
-// timestamp of the question. The log entry has shown as its body, because the question contains a
-// viewer's credential; nil = there is no log entry. An error of kind Upstream says why there was no
-// answer; one of kind Busy that the question was not sent, because too many of the account wait for
-// their answers.
-func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, question, shown []byte) (status int, answer []byte, err error) {
+// Ask sends an access check to a webhook and returns the status and the body of the response. now is
+// the timestamp in the body of the check. The log entry has shown as its body, because that of the
+// check contains a viewer's credential; nil = there is no log entry. An error of kind Upstream says
+// why there was no response; one of kind Busy that the check was not sent, because too many of the
+// account wait for a response.
+func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, check, shown []byte) (status int, response []byte, err error) {
 	end, err := s.startDirect(hook.UserID)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer end()
-	x := s.exchange(ctx, s.timeouts[0], &hook, question, now, maxAnswer)
+	x := s.exchange(ctx, s.timeouts[0], &hook, check, now, maxResponse)
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
 	if x.reason == "" && x.cut {
-		x.status, x.reason = 0, fmt.Sprintf("the response is longer than %d KiB", maxAnswer>>10)
+		x.status, x.reason = 0, fmt.Sprintf("the response is longer than %d KiB", maxResponse>>10)
 	}
 	s.count(x, time.Time{})
 	if shown != nil {
@@ -243,7 +244,7 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, ques
 	if x.status == 0 {
 		return 0, nil, weir.Errorf(weir.Upstream, "%s", x.reason)
 	}
-	return x.status, x.answer, nil
+	return x.status, x.response, nil
 }
 
 // startDirect counts an exchange that a caller waits for.

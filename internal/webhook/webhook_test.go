@@ -90,6 +90,11 @@ func newNode(t *testing.T, url string, options store.Options, allow ...netip.Pre
 	}
 	t.Cleanup(st.Close)
 	h := &fixture{T: t, store: st, log: &lockedBuffer{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", h.log)
+		}
+	})
 	h.background(func(ctx context.Context) error {
 		return st.Run(ctx, store.Retention{Events: time.Hour, Credentials: time.Hour})
 	})
@@ -130,17 +135,6 @@ func (h *fixture) as(user weir.User) *fixture {
 	other.user = user
 	other.stream = other.newStream("first of " + user.Email)
 	return &other
-}
-
-// eventually waits until check is true.
-func (h *fixture) eventually(what string, check func() bool) {
-	h.Helper()
-	wait.NoError(h, func() error {
-		if check() {
-			return nil
-		}
-		return fmt.Errorf("it did not come to it that %s; log:\n%s", what, h.log)
-	})
 }
 
 func (h *fixture) write(do func(*store.Tx) error) {
@@ -191,7 +185,7 @@ func (h *fixture) emit(s weir.Stream, n int) weir.Event {
 func (h *fixture) deliver(hook weir.Webhook, attempts int) {
 	h.Helper()
 	defer h.run()()
-	h.eventually("the attempts are logged", func() bool { return len(h.logs(hook)) >= attempts })
+	wait.Until(h, "the attempts are logged", func() bool { return len(h.logs(hook)) >= attempts })
 }
 
 func (h *fixture) pending() int64 {
@@ -232,8 +226,8 @@ type got struct {
 	body        []byte
 }
 
-// receiver is a server that records requests and gives configured answers.
-func receiver(t *testing.T, answer http.HandlerFunc) (url string, requests chan got) {
+// receiver is a server that records requests and responds as configured.
+func receiver(t *testing.T, respond http.HandlerFunc) (url string, requests chan got) {
 	t.Helper()
 	requests = make(chan got, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -242,8 +236,8 @@ func receiver(t *testing.T, answer http.HandlerFunc) (url string, requests chan 
 			t.Errorf("receiver: %v", err)
 		}
 		requests <- got{r.Method, r.URL.String(), r.Header, body}
-		if answer != nil {
-			answer(w, r)
+		if respond != nil {
+			respond(w, r)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -426,7 +420,7 @@ func TestAllRetries(t *testing.T) {
 	hook := h.hook(address)
 	e := h.emit(h.stream, 1)
 	h.run()
-	h.eventually("no delivery is left", func() bool { return h.pending() == 0 })
+	wait.Until(t, "no delivery is left", func() bool { return h.pending() == 0 })
 	if n := len(h.logs(hook)); n != 34 {
 		t.Errorf("%d attempts, want the first and 33 retries", n)
 	}
@@ -502,7 +496,7 @@ func TestSuspendedUser(t *testing.T) {
 		return err
 	})
 	h.run()
-	h.eventually("no delivery is left", func() bool { return h.pending() == 0 })
+	wait.Until(t, "no delivery is left", func() bool { return h.pending() == 0 })
 	if h.pending() != 0 || len(requests) != 0 || len(h.logs(hook)) != 0 {
 		t.Errorf("%d wait, %d sent, %d logged; want none of each", h.pending(), len(requests), len(h.logs(hook)))
 	}
@@ -598,35 +592,35 @@ func TestResend(t *testing.T) {
 
 func TestAsk(t *testing.T) {
 	h := newFixture(t)
-	status, answer := http.StatusForbidden, "no"
+	status, response := http.StatusForbidden, "no"
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, answer)
+		_, _ = io.WriteString(w, response)
 	})
 	hook := h.hook(address)
 	ask := func() (int, string, error) {
 		now := time.Now()
-		question := fmt.Appendf(nil, `{"accessKey":"viewer's","timestamp":%d}`, now.UnixMilli())
-		status, answer, err := h.sender.Ask(t.Context(), hook, now, question, []byte(`{"accessKey":"***"}`))
-		return status, string(answer), err
+		check := fmt.Appendf(nil, `{"accessKey":"viewer's","timestamp":%d}`, now.UnixMilli())
+		status, response, err := h.sender.Ask(t.Context(), hook, now, check, []byte(`{"accessKey":"***"}`))
+		return status, string(response), err
 	}
 	if got, text, err := ask(); err != nil || got != 403 || text != "no" {
 		t.Errorf("Ask = %d %q, %v", got, text, err)
 	}
 	if g := <-requests; !strings.Contains(string(g.body), "viewer's") || !genuine(g, secret) {
-		t.Errorf("question = %s with %v", g.body, g.header)
+		t.Errorf("access check = %s with %v", g.body, g.header)
 	}
 	if s := h.status(hook); s.LastFailure == nil || s.LastFailure.StatusCode != 403 {
 		t.Errorf("status = %+v", s)
 	}
 	// More than the log keeps is read, and no more than that is logged.
-	status, answer = http.StatusOK, strings.Repeat("y", 5000)
-	if got, text, err := ask(); err != nil || got != 200 || text != answer {
+	status, response = http.StatusOK, strings.Repeat("y", 5000)
+	if got, text, err := ask(); err != nil || got != 200 || text != response {
 		t.Errorf("Ask = %d and %d bytes, %v", got, len(text), err)
 	}
-	answer = strings.Repeat("z", maxAnswer+1)
+	response = strings.Repeat("z", maxResponse+1)
 	if _, _, err := ask(); weir.KindOf(err) != weir.Upstream || !strings.Contains(err.Error(), "64 KiB") {
-		t.Errorf("an endless answer gave %v", err)
+		t.Errorf("an endless response gave %v", err)
 	}
 	logs := h.logs(hook)
 	if len(logs) != 3 {
@@ -638,6 +632,6 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	if _, err := h.sender.Resend(t.Context(), hook, logs[0]); weir.KindOf(err) != weir.Refused {
-		t.Errorf("Resend of a question: %v, want it refused", err)
+		t.Errorf("Resend of an access check: %v, want it refused", err)
 	}
 }

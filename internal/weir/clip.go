@@ -15,7 +15,7 @@ type ClipSource struct {
 	AssetID   string
 }
 
-// ClipRange is a part of a source without a gap. Times are milliseconds: of the wall clock since 1970, or
+// ClipRange is a range of a source without a gap. Times are milliseconds: of the wall clock since 1970, or
 // from the start of an asset.
 type ClipRange struct {
 	Start, End float64
@@ -124,7 +124,7 @@ func (n NewClip) Window(of ClipOf, exists []ClipRange, longest time.Duration, no
 		return ClipRange{}, Errorf(Invalid, "%s", fmt.Sprintf(format, args...)+"; "+clipRanges(exists, wall))
 	}
 	if len(exists) == 0 {
-		return ClipRange{}, Errorf(Invalid, "nothing of this content is kept yet; try again when it plays")
+		return ClipRange{}, Errorf(Invalid, "this content has no media yet; try again when it plays")
 	}
 	last := exists[len(exists)-1].End
 	window := ClipRange{Start: n.StartTime, End: last}
@@ -235,9 +235,9 @@ func clipRanges(exists []ClipRange, wall bool) string {
 	}
 	text := strings.Join(parts, ", ")
 	if wall {
-		return "what exists is " + text
+		return "available: " + text
 	}
-	return "what exists is " + text + " ms from the start"
+	return "available: " + text + " ms from the start"
 }
 
 // lastDate is the end of the year 9999, in milliseconds.

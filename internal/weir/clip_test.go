@@ -29,9 +29,9 @@ func clipSources() (onAir, recording, asset ClipOf, ranges map[string][]ClipRang
 func TestClipWindow(t *testing.T) {
 	onAir, recording, asset, ranges := clipSources()
 	const (
-		live   = "; what exists is 1772366370000 (2026-03-01T11:59:30.000Z) to 1772366380000 (2026-03-01T11:59:40.000Z), 1772366384999.5 (2026-03-01T11:59:44.999Z) to 1772366399750 (2026-03-01T11:59:59.750Z)"
-		wall   = "; what exists is 1772366340000 (2026-03-01T11:59:00.000Z) to 1772366350000 (2026-03-01T11:59:10.000Z), 1772366360000 (2026-03-01T11:59:20.000Z) to 1772366370000 (2026-03-01T11:59:30.000Z)"
-		stored = "; what exists is 0 to 12500 ms from the start"
+		live   = "; available: 1772366370000 (2026-03-01T11:59:30.000Z) to 1772366380000 (2026-03-01T11:59:40.000Z), 1772366384999.5 (2026-03-01T11:59:44.999Z) to 1772366399750 (2026-03-01T11:59:59.750Z)"
+		wall   = "; available: 1772366340000 (2026-03-01T11:59:00.000Z) to 1772366350000 (2026-03-01T11:59:10.000Z), 1772366360000 (2026-03-01T11:59:20.000Z) to 1772366370000 (2026-03-01T11:59:30.000Z)"
+		stored = "; available: 0 to 12500 ms from the start"
 	)
 	for _, tt := range []struct {
 		name       string
@@ -62,7 +62,7 @@ func TestClipWindow(t *testing.T) {
 		{name: "wall clock of an asset", of: asset, exists: "asset", start: clipNow, end: clipNow + 5, err: "startTime 1772366400000 is after the end" + stored},
 		{name: "too long", of: asset, exists: "asset", start: 0, longest: 10 * time.Second, err: "a clip may be at most 10s long"},
 		{name: "as long as possible", of: asset, exists: "asset", start: 0, longest: 12500 * time.Millisecond, want: ClipRange{0, 12500}},
-		{name: "nothing is kept", of: asset, start: 0, err: "nothing of this content is kept yet; try again when it plays"},
+		{name: "nothing is kept", of: asset, start: 0, err: "this content has no media yet; try again when it plays"},
 
 		{name: "live", of: onAir, exists: "on air", start: clipNow - 10_000, end: clipNow - 5000, want: ClipRange{clipNow - 10_000, clipNow - 5000}},
 		{name: "live, until now", of: onAir, exists: "on air", start: clipNow - 10_000, want: ClipRange{clipNow - 10_000, clipNow - 250}},
@@ -112,11 +112,11 @@ func TestClipWindow(t *testing.T) {
 		},
 		{
 			name: "recording, both units", of: recording, exists: "recording", start: 0, end: clipNow - 35_000,
-			err: "startTime and endTime must both be Unix milliseconds or both count from the start; what exists is 0 to 20000 ms from the start",
+			err: "startTime and endTime must both be Unix milliseconds or both count from the start; available: 0 to 20000 ms from the start",
 		},
 		{
 			name: "recording, seconds", of: recording, exists: "recording", start: clipNow / 1000, end: clipNow/1000 + 5,
-			err: "times are milliseconds, and startTime 1772366400 looks like seconds; what exists is 0 to 20000 ms from the start",
+			err: "times are milliseconds, and startTime 1772366400 looks like seconds; available: 0 to 20000 ms from the start",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestClipRanges(t *testing.T) {
 	for i := range 10 {
 		many = append(many, ClipRange{float64(i), float64(i) + 0.5})
 	}
-	if got, want := clipRanges(many, false), "what exists is 0 to 0.5, 1 to 1.5, 2 to 2.5, 6 more, and 9 to 9.5 ms from the start"; got != want {
+	if got, want := clipRanges(many, false), "available: 0 to 0.5, 1 to 1.5, 2 to 2.5, 6 more, and 9 to 9.5 ms from the start"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -41,10 +41,10 @@ var statuses = map[Kind]int{
 	Upstream: http.StatusBadGateway, Full: http.StatusInsufficientStorage, Overloaded: http.StatusServiceUnavailable,
 }
 
-// Status returns the HTTP status of the answer to an error of this kind.
+// Status returns the HTTP status of the response to an error of this kind.
 func (k Kind) Status() int { return cmp.Or(statuses[k], http.StatusInternalServerError) }
 
-// KindOfStatus returns the kind of error of which an answer with the HTTP status tells.
+// KindOfStatus returns the kind of error that an HTTP status stands for.
 func KindOfStatus(status int) Kind {
 	for kind, of := range statuses {
 		if of == status {
@@ -115,7 +115,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// ErrNotFound is the answer for resources that do not exist and for those of other accounts: the
+// ErrNotFound is the error for resources that do not exist and for those of other accounts: the
 // two must look alike.
 func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
 

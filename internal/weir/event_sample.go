@@ -18,13 +18,13 @@ func (w *Webhook) SampleEvent(name EventName, base string, now time.Time) (Event
 	events := slices.DeleteFunc(slices.Clone(w.Events), func(e EventName) bool { return e == PlaybackAccessControl })
 	switch {
 	case name == PlaybackAccessControl || name == "" && len(events) == 0 && len(w.Events) > 0:
-		return Event{}, Errorf(Invalid, "%s is a question about a viewer and no event; to try it, play something whose playback policy names this webhook", PlaybackAccessControl)
+		return Event{}, Errorf(Invalid, "%s is an access check of a viewer, not an event; to test it, play content whose playback policy names this webhook", PlaybackAccessControl)
 	case len(events) == 0:
-		return Event{}, Errorf(Invalid, "the webhook gets no events; set its events first")
+		return Event{}, Errorf(Invalid, "the webhook is subscribed to no events; set its events first")
 	case name == "":
 		name = events[0]
 	case !slices.Contains(events, name):
-		return Event{}, Errorf(Invalid, "the webhook does not get %s; send one of its events, or add this one to them", name)
+		return Event{}, Errorf(Invalid, "the webhook is not subscribed to %s; test one of its events, or add this one to them", name)
 	}
 	e, err := sampleEvent(name, &Caller{UserID: w.UserID, ProjectID: w.ProjectID}, base, now)
 	if err != nil {

@@ -48,10 +48,10 @@ func TestSampleEvent(t *testing.T) {
 		name   EventName
 		want   string
 	}{
-		{nil, "", "gets no events"},
-		{[]EventName{PlaybackAccessControl}, "", "question about a viewer"},
-		{all, PlaybackAccessControl, "question about a viewer"},
-		{[]EventName{AssetReadyEvent}, AssetFailedEvent, "does not get asset.failed"},
+		{nil, "", "subscribed to no events"},
+		{[]EventName{PlaybackAccessControl}, "", "access check of a viewer"},
+		{all, PlaybackAccessControl, "access check of a viewer"},
+		{[]EventName{AssetReadyEvent}, AssetFailedEvent, "not subscribed to asset.failed"},
 	} {
 		_, err := (&Webhook{Events: tt.events}).SampleEvent(tt.name, "", now)
 		if KindOf(err) != Invalid || !strings.Contains(err.Error(), tt.want) {

@@ -131,8 +131,8 @@ func (a *OnAir) Begin(sessionID string) {
 // Close ends the session.
 func (a *OnAir) Close() { a.SessionID, a.Connected, a.Ending, a.Pushes = "", false, "", nil }
 
-// Leap skips numbers that the node may have used without having reported them.
-func (a *OnAir) Leap() {
+// SkipUnreported skips numbers that the node may have used without having reported them.
+func (a *OnAir) SkipUnreported() {
 	a.NextSequence += unreported
 	a.NextDiscontinuities += unreported
 }
@@ -156,8 +156,8 @@ func (a *OnAir) MustEnd(owner *User, now time.Time) Ending {
 	return ""
 }
 
-// Follow takes over the pushes and the numbers of a beat. The numbers never fall.
-func (a *OnAir) Follow(b Beat) {
+// ApplyBeat takes over the pushes and the numbers of a beat. The numbers never fall.
+func (a *OnAir) ApplyBeat(b Beat) {
 	a.NextSequence = max(a.NextSequence, b.NextSequence)
 	a.NextDiscontinuities = max(a.NextDiscontinuities, b.NextDiscontinuities)
 	a.Pushes, a.Final = b.Pushes, b.Final
@@ -235,9 +235,9 @@ func (s *Stream) EndSession(session *Session, events *EventBatch) {
 	}
 }
 
-// Follow takes over a beat of the session: its counters, by whose growth those of the stream grow
+// ApplyBeat takes over a beat of the session: its counters, by whose growth those of the stream grow
 // too, and, while the stream is active, its health.
-func (s *Stream) Follow(session *Session, b Beat) {
+func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
 	session.End = max(session.End, b.End)

@@ -118,7 +118,7 @@ func checkProfiles(kind Kind, profiles []Profile) error {
 		case p.Name == "source":
 			return Errorf(kind, `profile cannot be named "source"`)
 		case reservedName.MatchString(p.Name):
-			return Errorf(kind, "profile cannot be named %q: weir keeps other files of the video under that name", p.Name)
+			return Errorf(kind, "profile cannot be named %q: other files of the video have that name; choose another one", p.Name)
 		case seen[p.Name]:
 			return Errorf(kind, "duplicate profile name %q", p.Name)
 		case len(p.Name) > maxName:
@@ -145,7 +145,7 @@ func CheckFileProfiles(profiles []Profile) error {
 		case p.Width == 0 && len(profiles) > 1:
 			return Errorf(Invalid, "profiles[%d]: width and height are needed when there is more than one profile", i)
 		case p.Bitrate == 0:
-			return Errorf(Invalid, "profiles[%d]: give a bitrate, or a height, whose usual bitrate counts then", i)
+			return Errorf(Invalid, "profiles[%d]: give a bitrate, or a height, from which a bitrate follows", i)
 		case !validGOP(p.GOP):
 			return Errorf(Invalid, `profiles[%d].gop: %q is neither seconds such as "2.0" nor "intra"`, i, p.GOP)
 		case shortGOP(p.GOP):

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Task is work that runs in the background.
+// Task is something that the service does in the background, such as an import or a transcode.
 type Task struct {
 	ID            string      `json:"id"`
 	Type          TaskType    `json:"type"`
@@ -331,7 +331,7 @@ func (t *Task) Retry(now time.Time) error {
 		return &Error{Kind: Refused, Messages: []string{"task is not in a retryable state", "its file was never uploaded: request a new upload"}}
 	}
 	if t.Secrets.Gone {
-		return Errorf(Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+		return Errorf(Invalid, "the credentials of the task are deleted, because it ended long ago; send the request again")
 	}
 	t.Queue(now)
 	return nil
@@ -386,9 +386,9 @@ func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
 // maxRetries is how often a failed task is retried automatically.
 const maxRetries = 2
 
-// Again puts a running task into the queue again, after a failure that may not recur. It reports
+// Requeue puts a running task into the queue again, after a failure that may not recur. It reports
 // whether there is a retry left; if not, the task stays as it is.
-func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
+func (t *Task) Requeue(message string, now time.Time) (retry int, ok bool) {
 	if t.Status.Retries != nil {
 		retry = *t.Status.Retries
 	}

@@ -166,7 +166,7 @@ type WebhookLog struct {
 	Request   WebhookRequest  `json:"request"`
 	Response  WebhookResponse `json:"response"`
 
-	TimedOut bool `json:"-"` // no answer came, or not all of it
+	TimedOut bool `json:"-"` // no response came, or not all of it
 	Timeouts int  `json:"-"` // of the webhook, in a row, when the attempt began
 }
 

@@ -45,10 +45,10 @@ func TestPauseEnds(t *testing.T) {
 		{"an error", WebhookLog{Response: WebhookResponse{Status: 500}, Timeouts: 12}, 12, false},
 		{"a refused connection", WebhookLog{Response: WebhookResponse{Error: "connection refused"}, Timeouts: 12}, 12, false},
 		{"a time-out", WebhookLog{TimedOut: true, Timeouts: 12}, 13, true},
-		{"a success whose answer does not end", WebhookLog{Success: true, TimedOut: true, Timeouts: 12}, 13, true},
+		{"a success whose response does not end", WebhookLog{Success: true, TimedOut: true, Timeouts: 12}, 13, true},
 		{"a time-out of an attempt at the same time", WebhookLog{TimedOut: true, Timeouts: 11}, 12, true},
 		{"a question that times out", WebhookLog{Event: PlaybackAccessControl, TimedOut: true, Timeouts: 12}, 12, true},
-		{"a question that is answered", WebhookLog{Event: PlaybackAccessControl, Success: true, Timeouts: 12}, 12, true},
+		{"an access check with a response", WebhookLog{Event: PlaybackAccessControl, Success: true, Timeouts: 12}, 12, true},
 	} {
 		s := paused.After(tt.log)
 		if s.ConsecutiveTimeouts != tt.timeouts || (s.Paused != nil) != tt.paused {

@@ -4,7 +4,7 @@
 // It imports nothing but the standard library and does no I/O. There is one file per resource. Each
 // has the resource as the API shows it (the JSON tags), the bodies of requests, and the rules that
 // do not need the store. A secret has the type [Secret] and the tag `json:"-"`, so that it can't
-// get into an answer, an event or a log line by accident.
+// get into a response, an event or a log line by accident.
 //
 // To add a resource: a file here, a file in store (its table), a file in api
 // (its routes), and its paths in openapi.yaml.

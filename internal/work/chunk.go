@@ -17,11 +17,11 @@ import (
 
 // piece handles store.JobPiece.
 func (w *Work) piece(ctx context.Context, job store.Job) error {
-	return w.doPiece(ctx, job, func(tx *store.Tx) (store.Work, store.Piece, bool, error) { return tx.StartPiece(ctx, job) })
+	return w.doPiece(ctx, job, func(tx *store.Tx) (store.TaskState, store.Piece, bool, error) { return tx.StartPiece(ctx, job) })
 }
 
-func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx) (store.Work, store.Piece, bool, error)) error {
-	var state store.Work
+func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx) (store.TaskState, store.Piece, bool, error)) error {
+	var state store.TaskState
 	var p store.Piece
 	var ok bool
 	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
@@ -79,7 +79,7 @@ func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, re
 var errYield = errors.New("the encode leaves its slot to another task")
 
 // encode makes a chunk and those that continue it.
-func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p store.Piece, plan vod.Plan) error {
+func (w *Work) encode(ctx context.Context, job store.Job, state store.TaskState, p store.Piece, plan vod.Plan) error {
 	o := vod.EncodeOptions{Folder: encodeFolder(p)}
 	o.Progress = func(chunk int, share float64) {
 		w.notePiece(store.Piece{TaskID: p.TaskID, Name: chunkName(chunk)}, share)
@@ -119,7 +119,7 @@ func encodeFolder(p store.Piece) string {
 	return fmt.Sprintf("%d-%d", p.Number, p.Started)
 }
 
-func planOf(state store.Work) (plan vod.Plan, err error) {
+func planOf(state store.TaskState) (plan vod.Plan, err error) {
 	if err := json.Unmarshal(state.Plan, &plan); err != nil {
 		return plan, fmt.Errorf("decode plan of task %s: %w", state.TaskID, err)
 	}
@@ -127,7 +127,7 @@ func planOf(state store.Work) (plan vod.Plan, err error) {
 }
 
 // makePiece makes a piece that is no chunk.
-func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan) (result any, err error) {
+func (w *Work) makePiece(ctx context.Context, state store.TaskState, p store.Piece, plan vod.Plan) (result any, err error) {
 	if p.Name == thumbnailsPiece {
 		return w.makeThumbnails(ctx, state, plan)
 	}
@@ -138,7 +138,7 @@ func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, p
 	return w.Engine.EncodeAudio(ctx, plan, number, func(share float64) { w.notePiece(p, share) })
 }
 
-func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Plan) (vod.ThumbnailsResult, error) {
+func (w *Work) makeThumbnails(ctx context.Context, state store.TaskState, plan vod.Plan) (vod.ThumbnailsResult, error) {
 	if passesThrough(plan) {
 		return w.Engine.Thumbnails(ctx, plan, nil)
 	}
@@ -154,7 +154,7 @@ func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Pl
 }
 
 // sequentialFile returns the source file of a task that can't be split.
-func (w *Work) sequentialFile(ctx context.Context, state store.Work) (string, error) {
+func (w *Work) sequentialFile(ctx context.Context, state store.TaskState) (string, error) {
 	t, err := w.Store.Task(ctx, state.TaskID)
 	if err != nil {
 		return "", ownError{err}

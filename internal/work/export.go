@@ -11,7 +11,7 @@ import (
 )
 
 // export sends the file of an asset to a URL of its owner or to IPFS.
-func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.TaskState) error {
 	if t.Params.Export == nil {
 		return weir.Errorf(weir.Invalid, "the task has no destination")
 	}
@@ -26,7 +26,7 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state sto
 		return w.exportToIPFS(ctx, job, t, state, asset)
 	}
 	if t.Secrets.ExportURL == "" {
-		return weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+		return weir.Errorf(weir.Invalid, "the credentials of the task are deleted, because it ended long ago; send the request again")
 	}
 	size, open, err := w.exported(ctx, asset)
 	if err != nil {

@@ -23,7 +23,7 @@ type assetCopy struct {
 }
 
 // copyAsset makes the copy of an asset.
-func (w *Work) copyAsset(ctx context.Context, t weir.Task, state store.Work, a weir.Asset, spec weir.IPFSSpec) (*assetCopy, error) {
+func (w *Work) copyAsset(ctx context.Context, t weir.Task, state store.TaskState, a weir.Asset, spec weir.IPFSSpec) (*assetCopy, error) {
 	size, open, err := w.exported(ctx, a)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (w *Work) copyAsset(ctx context.Context, t weir.Task, state store.Work, a w
 }
 
 // uploadFile uploads a file and returns its CID.
-func (c *assetCopy) uploadFile(ctx context.Context, w *Work, state store.Work, part string, size int64, open func(context.Context) (io.ReadCloser, error)) (string, error) {
+func (c *assetCopy) uploadFile(ctx context.Context, w *Work, state store.TaskState, part string, size int64, open func(context.Context) (io.ReadCloser, error)) (string, error) {
 	u, err := w.openUpload(ctx, state, c.task, part)
 	if err != nil {
 		return "", err
@@ -120,7 +120,7 @@ func (p *publication) copyAtCreation(ctx context.Context, a weir.Asset) (*assetC
 }
 
 // exportToIPFS makes a copy of an asset that exists.
-func (w *Work) exportToIPFS(ctx context.Context, job store.Job, t weir.Task, state store.Work, a weir.Asset) error {
+func (w *Work) exportToIPFS(ctx context.Context, job store.Job, t weir.Task, state store.TaskState, a weir.Asset) error {
 	made, err := w.copyAsset(ctx, t, state, a, *t.IPFSSpec())
 	if err != nil {
 		return err

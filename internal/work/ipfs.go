@@ -60,7 +60,7 @@ type upload struct {
 }
 
 // openUpload returns the upload of a part of a task's result.
-func (w *Work) openUpload(ctx context.Context, state store.Work, t weir.Task, part string) (*upload, error) {
+func (w *Work) openUpload(ctx context.Context, state store.TaskState, t weir.Task, part string) (*upload, error) {
 	if w.IPFS.Open == nil {
 		return nil, weir.Errorf(weir.Unavailable, "this server has no IPFS node or upload service (--ipfs)")
 	}
@@ -73,7 +73,7 @@ func (w *Work) openUpload(ctx context.Context, state store.Work, t weir.Task, pa
 		return nil, err
 	}
 	now := weir.At(time.Now())
-	u := &upload{work: w, task: t, prefix: store.WorkDir(t.ID, state.Run) + "/ipfs" + part, row: weir.IPFSUpload{
+	u := &upload{work: w, task: t, prefix: store.TaskDir(t.ID, state.Run) + "/ipfs" + part, row: weir.IPFSUpload{
 		ID: weir.NewID(), UserID: t.UserID, ProjectID: t.ProjectID, TaskID: t.ID, AssetID: cmp.Or(t.OutputAssetID, t.InputAssetID),
 		Space: space.DID, Remote: w.IPFS.Kind, Run: state.Run, Part: part, CreatedAt: now, UpdatedAt: now,
 	}}

@@ -151,7 +151,7 @@ func (s *tasks) fail(ctx context.Context, job store.Job, taskID string, failure 
 			// If a piece misses files of its task, the next attempt makes them again (see resume).
 			lost := (job.Kind == store.JobPiece || job.Kind == store.JobPublish) && weir.KindOf(failure) == weir.NotFound
 			if weir.Retriable(failure) || lost {
-				if retry, ok := t.Again(text, events.Now); ok {
+				if retry, ok := t.Requeue(text, events.Now); ok {
 					delay = s.backoff[min(retry, len(s.backoff))-1]
 					return nil
 				}

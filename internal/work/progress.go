@@ -89,10 +89,10 @@ func (p *progress) report(ctx context.Context, log *slog.Logger, write func(ctx 
 	}
 }
 
-// writeProgress writes the progress of a task that has a store.Work.
+// writeProgress writes the progress of a task that has a store.TaskState.
 func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress) error {
 	reach := func(tx *store.Tx, now time.Time) (reached, error) {
-		state, err := tx.UpdateWork(ctx, taskID, func(s *store.Work) {
+		state, err := tx.UpdateTaskState(ctx, taskID, func(s *store.TaskState) {
 			s.Imported = max(s.Imported, (shareFetch*p.fetched+sharePrepare*p.prepared)/(shareFetch+sharePrepare))
 			s.Published = max(s.Published, p.published)
 		})
@@ -109,7 +109,7 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 		return reached{p.step, overall(state, encoded), eta(state, encoded, now), last}, err
 	}
 	return w.advance(ctx, taskID, reach, func(tx *store.Tx, now reported) error {
-		_, err := tx.UpdateWork(ctx, taskID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(now.at), now.share })
+		_, err := tx.UpdateTaskState(ctx, taskID, func(s *store.TaskState) { s.ReportedAt, s.Reported = weir.At(now.at), now.share })
 		return err
 	})
 }
@@ -186,7 +186,7 @@ func processAsset(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t 
 }
 
 // overall returns the progress of a task: fetching and splitting, its pieces, and publishing.
-func overall(state store.Work, encoded float64) float64 {
+func overall(state store.TaskState, encoded float64) float64 {
 	if state.Pieces == 0 && state.Plan != nil {
 		encoded = 1
 	}
@@ -194,7 +194,7 @@ func overall(state store.Work, encoded float64) float64 {
 }
 
 // eta returns the estimated end of a task; zero = not known.
-func eta(state store.Work, encoded float64, now time.Time) time.Time {
+func eta(state store.TaskState, encoded float64, now time.Time) time.Time {
 	done := encoded - state.Before
 	if state.EncodingAt == 0 || done < 0.02 || encoded >= 1 {
 		return time.Time{}

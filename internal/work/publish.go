@@ -29,7 +29,7 @@ type publication struct {
 	*Work
 	job   store.Job
 	task  weir.Task
-	state store.Work
+	state store.TaskState
 	plan  vod.Plan
 	done  published
 
@@ -74,8 +74,8 @@ func (p *publication) load(ctx context.Context) (err error) {
 	if p.plan, err = planOf(p.state); err != nil {
 		return err
 	}
-	if p.state.Publisher != nil {
-		if err := json.Unmarshal(p.state.Publisher, &p.done); err != nil {
+	if p.state.Publication != nil {
+		if err := json.Unmarshal(p.state.Publication, &p.done); err != nil {
 			return fmt.Errorf("decode publication of task %s: %w", p.task.ID, err)
 		}
 	}
@@ -146,7 +146,7 @@ func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) err
 	if err != nil {
 		return err
 	}
-	_, err = tx.UpdateWork(ctx, p.task.ID, func(s *store.Work) { s.Publisher, s.Published = text, max(s.Published, share) })
+	_, err = tx.UpdateTaskState(ctx, p.task.ID, func(s *store.TaskState) { s.Publication, s.Published = text, max(s.Published, share) })
 	return err
 }
 
@@ -239,7 +239,7 @@ func notSaved(err error) error {
 
 // outputs returns the outputs of a task, or of an asset with an object store. The function that it
 // returns closes the storage.
-func (w *Work) outputs(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (*publish.Outputs, func(), error) {
+func (w *Work) outputs(ctx context.Context, state store.TaskState, t weir.Task, o weir.ObjectStore) (*publish.Outputs, func(), error) {
 	formats := weir.TranscodeOutputs{}
 	if p := t.Params.Transcode; p != nil {
 		formats = p.Outputs
@@ -269,7 +269,7 @@ func (w *Work) outputs(ctx context.Context, state store.Work, t weir.Task, o wei
 }
 
 // signing returns what signs the outputs of a task.
-func (w *Work) signing(state store.Work, t weir.Task) (*publish.Signing, error) {
+func (w *Work) signing(state store.TaskState, t weir.Task) (*publish.Signing, error) {
 	if w.Signer == nil {
 		return nil, weir.Errorf(weir.Unavailable, "c2pa: this server has no key to sign with")
 	}
@@ -287,7 +287,7 @@ func (w *Work) signing(state store.Work, t weir.Task) (*publish.Signing, error) 
 }
 
 // destination opens the destination of the outputs of a task, or the object store of an asset.
-func (w *Work) destination(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (blob.Dest, error) {
+func (w *Work) destination(ctx context.Context, state store.TaskState, t weir.Task, o weir.ObjectStore) (blob.Dest, error) {
 	switch {
 	case t.Params.Transcode == nil:
 		return blob.OpenDest(o.URL.Reveal(), w.Caller)
@@ -296,7 +296,7 @@ func (w *Work) destination(ctx context.Context, state store.Work, t weir.Task, o
 	case t.Secrets.StorageURL != "":
 		return blob.OpenDest(t.Secrets.StorageURL, w.Caller)
 	}
-	return nil, weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+	return nil, weir.Errorf(weir.Invalid, "the credentials of the task are deleted, because it ended long ago; send the request again")
 }
 
 // ended counts a task if err, of the transaction that completed it, is nil.

@@ -91,14 +91,14 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 	}
 	known := err == nil
 	// weir's own storage first: it must not wait for another one, which may be down for long.
-	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
+	if err := w.Media.DeletePrefix(ctx, store.TaskDir(id, run)); err != nil {
 		return err
 	}
 	unfinished, err := w.Store.IPFSUploadsOfTask(ctx, id, run)
 	if err := w.removeUploads(ctx, job, unfinished, err); err != nil {
 		return err
 	}
-	state, err := w.Store.TaskWork(ctx, id)
+	state, err := w.Store.TaskState(ctx, id)
 	if err != nil && weir.KindOf(err) != weir.NotFound {
 		return err
 	}
@@ -112,11 +112,11 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 			return err
 		}
 	}
-	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetWork(ctx, id, run) })
+	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ClearTaskState(ctx, id, run) })
 }
 
 // dropUnplayed deletes files of an asset that are not played, and counts what is left.
-func (w *Work) dropUnplayed(ctx context.Context, t weir.Task, state store.Work, run int) error {
+func (w *Work) dropUnplayed(ctx context.Context, t weir.Task, state store.TaskState, run int) error {
 	if err := w.dropSource(ctx, t, state, run); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (w *Work) dropUnplayed(ctx context.Context, t weir.Task, state store.Work, 
 
 // dropSource deletes the tracks of the source of an asset, and an encrypted upload, which is not
 // kept.
-func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, run int) error {
+func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.TaskState, run int) error {
 	if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
 		return err
 	}
@@ -164,9 +164,9 @@ func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, ru
 }
 
 // abort deletes unfinished outputs of a task.
-func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
+func (w *Work) abort(ctx context.Context, t weir.Task, state store.TaskState) error {
 	var done published
-	if state.Publisher == nil || json.Unmarshal(state.Publisher, &done) != nil || done.Files == nil || t.OnIPFS() {
+	if state.Publication == nil || json.Unmarshal(state.Publication, &done) != nil || done.Files == nil || t.OnIPFS() {
 		return nil
 	}
 	var o weir.ObjectStore

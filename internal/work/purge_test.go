@@ -50,7 +50,7 @@ func TestPurgeAccount(t *testing.T) {
 	var hers, his []string
 	for _, caller := range []*weir.Caller{n.caller, bob} {
 		asset, task := n.asset(t, caller, weir.NewAsset{Name: "uploaded"})
-		keys := []string{uploadFolder(asset.ID) + "/0", assetFolder(asset.ID) + "/video", store.WorkDir(task.ID, 1) + "/x"}
+		keys := []string{uploadFolder(asset.ID) + "/0", assetFolder(asset.ID) + "/video", store.TaskDir(task.ID, 1) + "/x"}
 		onIPFS := weir.IPFSUpload{ID: weir.NewID(), UserID: caller.UserID, TaskID: weir.NewID()}
 		n.inTx(t, func(tx *store.Tx) (err error) { _, err = tx.OpenIPFSUpload(ctx, onIPFS); return err })
 		keys = append(keys, ipfs.Folder(onIPFS.ID)+"/0.car")

@@ -39,7 +39,7 @@ func (w *Work) sourceOnly(ctx context.Context, assetID string) (bool, error) {
 
 // prepareRecording plans the renditions of a recording or a clip, and creates the pieces. There is
 // nothing to fetch: its tracks are in the storage.
-func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task, state store.TaskState) error {
 	sourceOnly, err := w.sourceOnly(ctx, t.OutputAssetID)
 	if err != nil {
 		return ownError{err}

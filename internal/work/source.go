@@ -55,7 +55,7 @@ func uploadFolder(assetID string) string { return "upload/" + assetID }
 const spoolName = "source"
 
 // fetch fetches the source of a task to this machine, unless an earlier attempt has.
-func (w *Work) fetch(ctx context.Context, t weir.Task, state store.Work) (origin, error) {
+func (w *Work) fetch(ctx context.Context, t weir.Task, state store.TaskState) (origin, error) {
 	dir, err := w.dir(state)
 	if err != nil {
 		return origin{}, err

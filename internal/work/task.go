@@ -36,9 +36,9 @@ func (w *Work) startTask(ctx context.Context, job store.Job) error {
 }
 
 // markRunning marks a task as running, and returns its work.
-func (w *Work) markRunning(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
+func (w *Work) markRunning(ctx context.Context, job store.Job) (t weir.Task, state store.TaskState, err error) {
 	t, err = w.tasks.start(ctx, job, job.Ref, func(tx *store.Tx) (float64, error) {
-		if state, err = tx.StartWork(ctx, job.Ref); err != nil {
+		if state, err = tx.StartTask(ctx, job.Ref); err != nil {
 			return 0, err
 		}
 		encoded, err := tx.EncodedShare(ctx, job.Ref)
@@ -49,7 +49,7 @@ func (w *Work) markRunning(ctx context.Context, job store.Job) (t weir.Task, sta
 
 // resume continues a task whose pieces are known from an earlier attempt. If their files do not
 // exist any more, it returns work that starts again.
-func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state store.Work) (store.Work, error) {
+func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state store.TaskState) (store.TaskState, error) {
 	var plan vod.Plan
 	usable := json.Unmarshal(state.Plan, &plan) == nil
 	if usable && state.Tied {
@@ -65,7 +65,7 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 	}
 	err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
 		if !usable {
-			state, err = tx.RestartWork(ctx, state.TaskID)
+			state, err = tx.ResetTask(ctx, state.TaskID)
 			return err
 		}
 		if err := tx.ResumePieces(ctx, state.TaskID); err != nil {
@@ -80,14 +80,14 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 }
 
 // hasSource reports whether the source of a task is on this node.
-func (w *Work) hasSource(t weir.Task, state store.Work) bool {
+func (w *Work) hasSource(t weir.Task, state store.TaskState) bool {
 	dir, err := w.dir(state)
 	var o origin
 	return err == nil && json.Unmarshal(state.Source, &o) == nil && w.present(t, o, dir) != ""
 }
 
 // prepare fetches a source, splits it, plans, and creates the pieces.
-func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state store.TaskState) error {
 	if t.Extends() {
 		return w.prepareRecording(ctx, job, t, state)
 	}
@@ -134,11 +134,11 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 
 // prefix returns the storage prefix of the tracks of a task: the asset's own, or one that is
 // deleted with the task.
-func prefix(t weir.Task, state store.Work) string {
+func prefix(t weir.Task, state store.TaskState) string {
 	if t.OutputAssetID != "" {
 		return assetFolder(t.OutputAssetID)
 	}
-	return store.WorkDir(t.ID, state.Run)
+	return store.TaskDir(t.ID, state.Run)
 }
 
 func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
@@ -166,7 +166,7 @@ func (w *Work) noteSource(ctx context.Context, job store.Job, o origin) error {
 		return err
 	}
 	return w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
-		_, err := tx.UpdateWork(ctx, job.Ref, func(s *store.Work) { s.Source = note })
+		_, err := tx.UpdateTaskState(ctx, job.Ref, func(s *store.TaskState) { s.Source = note })
 		return err
 	})
 }
@@ -227,14 +227,14 @@ func passesThrough(plan vod.Plan) bool {
 }
 
 // openPieces writes the plan and its pieces.
-func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan vod.Plan, pieces []store.Piece) (state store.Work, err error) {
+func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan vod.Plan, pieces []store.Piece) (state store.TaskState, err error) {
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return state, err
 	}
 	err = w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
-		if state, err = tx.UpdateWork(ctx, t.ID, func(s *store.Work) {
-			s.Plan, s.Stream, s.Tied = text, true, plan.Source.Sequential != ""
+		if state, err = tx.UpdateTaskState(ctx, t.ID, func(s *store.TaskState) {
+			s.Plan, s.Progressive, s.Tied = text, true, plan.Source.Sequential != ""
 		}); err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan 
 
 // encodeTied encodes the pieces of a source that can't be split, one after the other, on the node
 // that has the file.
-func (w *Work) encodeTied(ctx context.Context, job store.Job, state store.Work, plan vod.Plan) error {
+func (w *Work) encodeTied(ctx context.Context, job store.Job, state store.TaskState, plan vod.Plan) error {
 	pieces, err := w.Store.Pieces(ctx, state.TaskID)
 	if err != nil {
 		return ownError{err}
@@ -257,7 +257,7 @@ func (w *Work) encodeTied(ctx context.Context, job store.Job, state store.Work, 
 		if p.State == store.PieceDone {
 			continue
 		}
-		if err := w.doPiece(ctx, job, func(tx *store.Tx) (store.Work, store.Piece, bool, error) {
+		if err := w.doPiece(ctx, job, func(tx *store.Tx) (store.TaskState, store.Piece, bool, error) {
 			return tx.StartTiedPiece(ctx, job, p.Name)
 		}); err != nil {
 			return err

@@ -10,7 +10,7 @@
 //	ipfs.go     uploads to IPFS
 //	purge.go    deletes files
 //
-// No job waits for another: its result is in the store (store.Work, store.Piece), and the
+// No job waits for another: its result is in the store (store.TaskState, store.Piece), and the
 // transaction that writes it creates the next job. So any node can do any of them, and a node that
 // crashes loses only its current jobs.
 //
@@ -138,7 +138,7 @@ func (w *Work) Run(ctx context.Context) error {
 	running.Go(func() { w.cleanUp(ctx) })
 	// Imports and publications mostly wait, so there are slots for all that can be admitted.
 	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16}
-	return w.Store.Work(ctx, slots, w.Drain, handlers)
+	return w.Store.RunJobs(ctx, slots, w.Drain, handlers)
 }
 
 // local counts the jobs of tasks on this node, so that their files are not deleted.
@@ -182,7 +182,7 @@ func (l *local) unlessBusy(taskID string, do func()) {
 }
 
 // dir creates and returns the folder of a run of a task on this node.
-func (w *Work) dir(state store.Work) (string, error) {
+func (w *Work) dir(state store.TaskState) (string, error) {
 	dir := filepath.Join(w.Dir, state.TaskID, fmt.Sprint(state.Run))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", weir.Wrap(weir.Internal, err, "the task's folder could not be created")

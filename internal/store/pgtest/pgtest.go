@@ -51,8 +51,8 @@ jit = off
 `
 
 // keeper is the shell program that makes, runs and removes the cluster. $1 is the folder of the
-// binaries, $2 the settings. It reads ports to try from its standard input and answers each with a
-// line, "ready" or "failed". It also answers "failed" if initdb failed.
+// binaries, $2 the settings. It reads ports to try from its standard input and replies to each with a
+// line, "ready" or "failed". It also replies "failed" if initdb failed.
 const keeper = `
 trap '"$1/pg_ctl" -D data -m immediate stop >/dev/null 2>&1; cd / && rm -rf "$OLDPWD"' EXIT
 "$1/initdb" -D data -U ` + superuser + ` -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1
@@ -172,7 +172,7 @@ type cluster struct {
 	port    int
 	shell   *exec.Cmd
 	orders  *os.File // standard input of the shell; closing it ends the cluster
-	answers *os.File // its standard output
+	replies *os.File // its standard output
 }
 
 func startCluster() (*cluster, error) {
@@ -213,7 +213,7 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 		return nil, err
 	}
 	defer stdin.Close()
-	answers, stdout, err := os.Pipe()
+	replies, stdout, err := os.Pipe()
 	if err != nil {
 		orders.Close()
 		return nil, err
@@ -229,15 +229,15 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: owner}
 	if err := shell.Start(); err != nil {
 		orders.Close()
-		answers.Close()
+		replies.Close()
 		return nil, err
 	}
-	return &cluster{dir: dir, shell: shell, orders: orders, answers: answers}, nil
+	return &cluster{dir: dir, shell: shell, orders: orders, replies: replies}, nil
 }
 
 // listen makes PostgreSQL listen on a free port.
 func (c *cluster) listen() error {
-	answers := bufio.NewScanner(c.answers)
+	replies := bufio.NewScanner(c.replies)
 	for range portAttempts {
 		port, err := freePort()
 		if err != nil {
@@ -246,10 +246,10 @@ func (c *cluster) listen() error {
 		if _, err := fmt.Fprintln(c.orders, port); err != nil {
 			return err
 		}
-		if !answers.Scan() {
+		if !replies.Scan() {
 			return errors.New("the shell that starts PostgreSQL ended")
 		}
-		if answers.Text() == "ready" {
+		if replies.Text() == "ready" {
 			c.port = port
 			return nil
 		}
@@ -265,7 +265,7 @@ func (c *cluster) stop() error {
 		err = errors.Join(err, e)
 	}
 	// The shell removed the folder, unless its user may not write to the parent folder.
-	return errors.Join(err, c.answers.Close(), os.RemoveAll(c.dir))
+	return errors.Join(err, c.replies.Close(), os.RemoveAll(c.dir))
 }
 
 func (c *cluster) url(database string) string {

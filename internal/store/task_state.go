@@ -11,17 +11,18 @@ import (
 	"weir/internal/weir"
 )
 
-// Work is the state that the jobs of a task share. It is created when the task first starts and
-// kept for a while after its end. Transactions lock a task, its work and its pieces in this order.
-type Work struct {
-	TaskID    string
-	Run       int             // counts how often the task started from scratch
-	Node      string          // that has its spool
-	Source    json.RawMessage // what is known about the source; nil = nothing yet
-	Plan      json.RawMessage
-	Publisher json.RawMessage // state of publishing
-	Tied      bool            // the job that imported the source encodes the pieces too
-	Stream    bool            // pieces are published as they are done, not all at the end
+// TaskState is the state that the jobs of a task share. It is created when the task first starts
+// and kept for a while after its end. Transactions lock a task, its state and its pieces in this
+// order.
+type TaskState struct {
+	TaskID      string
+	Run         int             // counts how often the task started from scratch
+	Node        string          // that has its spool
+	Source      json.RawMessage // what is known about the source; nil = nothing yet
+	Plan        json.RawMessage
+	Publication json.RawMessage // state of publishing the outputs
+	Tied        bool            // the job that imported the source encodes the pieces too
+	Progressive bool            // pieces are published as they are done, not all at the end
 
 	Pieces int // how many there are
 	Done   int // how many of them are done
@@ -37,17 +38,17 @@ type Work struct {
 }
 
 // Complete reports whether all pieces are done.
-func (w *Work) Complete() bool { return w.Pieces > 0 && w.Done == w.Pieces }
+func (s *TaskState) Complete() bool { return s.Pieces > 0 && s.Done == s.Pieces }
 
-const workColumns = `task_id, run, node, source, plan, publisher, tied, stream, pieces, done, ahead,
+const taskStateColumns = `task_id, run, node, source, plan, publisher, tied, stream, pieces, done, ahead,
 	imported, published, started_at, encoding_at, encoded_before, told_at, told_progress`
 
-func scanWork(r rows) (w Work, err error) {
-	var source, plan, publisher string
-	err = r.Scan(&w.TaskID, &w.Run, &w.Node, &source, &plan, &publisher, &w.Tied, &w.Stream, &w.Pieces, &w.Done, &w.Ahead,
-		&w.Imported, &w.Published, &w.StartedAt, &w.EncodingAt, &w.Before, &w.ReportedAt, &w.Reported)
-	w.Source, w.Plan, w.Publisher = rawJSON(source), rawJSON(plan), rawJSON(publisher)
-	return w, err
+func scanTaskState(r rows) (s TaskState, err error) {
+	var source, plan, publication string
+	err = r.Scan(&s.TaskID, &s.Run, &s.Node, &source, &plan, &publication, &s.Tied, &s.Progressive, &s.Pieces, &s.Done, &s.Ahead,
+		&s.Imported, &s.Published, &s.StartedAt, &s.EncodingAt, &s.Before, &s.ReportedAt, &s.Reported)
+	s.Source, s.Plan, s.Publication = rawJSON(source), rawJSON(plan), rawJSON(publication)
+	return s, err
 }
 
 // rawJSON returns nil for an empty text.
@@ -58,71 +59,72 @@ func rawJSON(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// TaskWork returns the work of a task.
-func (q *queries) TaskWork(ctx context.Context, taskID string) (Work, error) {
-	return one(ctx, q.conn, scanWork, "SELECT "+workColumns+" FROM task_work WHERE task_id = $1", taskID)
+// TaskState returns the state of a task.
+func (q *queries) TaskState(ctx context.Context, taskID string) (TaskState, error) {
+	return one(ctx, q.conn, scanTaskState, "SELECT "+taskStateColumns+" FROM task_work WHERE task_id = $1", taskID)
 }
 
-// StartWork returns the work of a task that starts, or continues after a failure or a lost node. A
+// StartTask returns the state of a task that starts, or continues after a failure or a lost node. A
 // task that has ended before starts from scratch. Its pieces are not enqueued before CreatePieces
 // or ResumePieces.
-func (tx *Tx) StartWork(ctx context.Context, taskID string) (Work, error) {
+func (tx *Tx) StartTask(ctx context.Context, taskID string) (TaskState, error) {
 	if _, err := tx.conn.exec(ctx, `INSERT INTO task_work (task_id, run, ended, open, node, source, plan, publisher, tied, stream, pieces, done, ahead,
 		publishing, publish_job, imported, published, started_at, encoding_at, encoded_before, told_at, told_progress)
 		VALUES ($1, 1, $2, $2, '', '', '', '', $2, $2, 0, 0, 0, $2, 0, 0, 0, $3, 0, 0, 0, 0) ON CONFLICT (task_id) DO UPDATE SET open = $2`,
 		taskID, false, weir.At(time.Now())); err != nil {
-		return Work{}, err
+		return TaskState{}, err
 	}
 	ended, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM task_work WHERE task_id = $1 AND ended", taskID)
 	if err != nil {
-		return Work{}, err
+		return TaskState{}, err
 	}
 	if ended > 0 {
-		return tx.RestartWork(ctx, taskID)
+		return tx.ResetTask(ctx, taskID)
 	}
-	return tx.TaskWork(ctx, taskID)
+	return tx.TaskState(ctx, taskID)
 }
 
-// UpdateWork changes the work of a task, but not the fields that pieces and publishing change.
-func (tx *Tx) UpdateWork(ctx context.Context, taskID string, change func(*Work)) (Work, error) {
-	w, err := tx.lockWork(ctx, taskID)
+// UpdateTaskState changes the state of a task, but not the fields that pieces and publishing
+// change.
+func (tx *Tx) UpdateTaskState(ctx context.Context, taskID string, change func(*TaskState)) (TaskState, error) {
+	s, err := tx.lockTaskState(ctx, taskID)
 	if err != nil {
-		return w, err
+		return s, err
 	}
-	change(&w)
+	change(&s)
 	_, err = tx.conn.exec(ctx, `UPDATE task_work SET node = $2, source = $3, plan = $4, publisher = $5, tied = $6, stream = $7,
 		imported = $8, published = $9, told_at = $10, told_progress = $11 WHERE task_id = $1`,
-		taskID, w.Node, string(w.Source), string(w.Plan), string(w.Publisher), w.Tied, w.Stream, w.Imported, w.Published, w.ReportedAt, w.Reported)
-	return w, err
+		taskID, s.Node, string(s.Source), string(s.Plan), string(s.Publication), s.Tied, s.Progressive, s.Imported, s.Published, s.ReportedAt, s.Reported)
+	return s, err
 }
 
-func (tx *Tx) lockWork(ctx context.Context, taskID string) (Work, error) {
-	return one(ctx, tx.conn, scanWork, "SELECT "+workColumns+" FROM task_work WHERE task_id = $1"+tx.store.engine.forUpdate(), taskID)
+func (tx *Tx) lockTaskState(ctx context.Context, taskID string) (TaskState, error) {
+	return one(ctx, tx.conn, scanTaskState, "SELECT "+taskStateColumns+" FROM task_work WHERE task_id = $1"+tx.store.engine.forUpdate(), taskID)
 }
 
-// RestartWork resets a task to its start, because it had ended or its files are lost. The new run
+// ResetTask puts a task back to its start, because it had ended or its files are lost. The new run
 // has another folder: that of the former run may be about to be deleted.
-func (tx *Tx) RestartWork(ctx context.Context, taskID string) (Work, error) {
+func (tx *Tx) ResetTask(ctx context.Context, taskID string) (TaskState, error) {
 	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET run = run + 1, ended = $2, open = $2, node = '', source = '', plan = '', publisher = '', tied = $2, stream = $2,
 		pieces = 0, done = 0, ahead = 0, publishing = $2, publish_job = 0, imported = 0, published = 0, encoding_at = 0, encoded_before = 0
 		WHERE task_id = $1`, taskID, false); err != nil {
-		return Work{}, err
+		return TaskState{}, err
 	}
 	if _, err := tx.conn.exec(ctx, "DELETE FROM piece WHERE task_id = $1", taskID); err != nil {
-		return Work{}, err
+		return TaskState{}, err
 	}
-	return tx.TaskWork(ctx, taskID)
+	return tx.TaskState(ctx, taskID)
 }
 
-// WorkDir returns the folder of a run of a task, in weir's own storage and on the disks of nodes.
-func WorkDir(taskID string, run int) string { return fmt.Sprintf("work/%s/%d", taskID, run) }
+// TaskDir returns the folder of a run of a task, in weir's own storage and on the disks of nodes.
+func TaskDir(taskID string, run int) string { return fmt.Sprintf("work/%s/%d", taskID, run) }
 
-// purgeWorkAfter is how long a stopped job or a late upload may still write files.
-const purgeWorkAfter = 30 * time.Second
+// purgeAfter is how long a stopped job or a late upload may still write files.
+const purgeAfter = 30 * time.Second
 
-// closeWork takes the pieces of a task, and its publishing, from their jobs: those are being
+// closeTaskState takes the pieces of a task, and its publishing, from their jobs: those are being
 // stopped, and can't finish anything from now on.
-func (tx *Tx) closeWork(ctx context.Context, taskID string) error {
+func (tx *Tx) closeTaskState(ctx context.Context, taskID string) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET open = $2, publishing = $2, publish_job = 0 WHERE task_id = $1", taskID, false); err != nil {
 		return err
 	}
@@ -130,13 +132,13 @@ func (tx *Tx) closeWork(ctx context.Context, taskID string) error {
 	return err
 }
 
-// endWork enqueues the deletion of the files of a task that has ended, if it has any.
-func (tx *Tx) endWork(ctx context.Context, t weir.Task) error {
-	w, ok, err := found(tx.lockWork(ctx, t.ID))
+// endTaskState enqueues the deletion of the files of a task that has ended, if it has any.
+func (tx *Tx) endTaskState(ctx context.Context, t weir.Task) error {
+	s, ok, err := found(tx.lockTaskState(ctx, t.ID))
 	if err != nil || !ok {
 		return err
 	}
-	if err := tx.closeWork(ctx, t.ID); err != nil {
+	if err := tx.closeTaskState(ctx, t.ID); err != nil {
 		return err
 	}
 	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET ended = $2 WHERE task_id = $1", t.ID, true); err != nil {
@@ -144,14 +146,14 @@ func (tx *Tx) endWork(ctx context.Context, t weir.Task) error {
 	}
 	at := time.Now()
 	if t.Status.Phase != weir.TaskCompleted {
-		at = at.Add(purgeWorkAfter)
+		at = at.Add(purgeAfter)
 	}
-	return tx.enqueueAt(ctx, JobPurge, purgeTask+t.ID+"/"+strconv.Itoa(w.Run), at)
+	return tx.enqueueAt(ctx, JobPurge, purgeTask+t.ID+"/"+strconv.Itoa(s.Run), at)
 }
 
-// ForgetWork deletes the state of a run of a task, after its files are deleted. The list of its
+// ClearTaskState deletes the state of a run of a task, after its files are deleted. The list of its
 // pieces stays for a while.
-func (tx *Tx) ForgetWork(ctx context.Context, taskID string, run int) error {
+func (tx *Tx) ClearTaskState(ctx context.Context, taskID string, run int) error {
 	n, err := tx.conn.exec(ctx, "UPDATE task_work SET source = '', plan = '', publisher = '' WHERE task_id = $1 AND run = $2 AND ended", taskID, run)
 	if err != nil || n == 0 {
 		return err
@@ -197,36 +199,36 @@ func PurgeRef(ref string) (p Purge, err error) {
 
 // StartPublish takes over the publishing of a task. ok is false when there is nothing to publish:
 // the task has stopped, or another job publishes it.
-func (tx *Tx) StartPublish(ctx context.Context, job Job) (w Work, ok bool, err error) {
+func (tx *Tx) StartPublish(ctx context.Context, job Job) (s TaskState, ok bool, err error) {
 	taskID, _, _ := strings.Cut(job.Ref, "/")
-	w, ok, err = found(tx.lockWork(ctx, taskID))
+	s, ok, err = found(tx.lockTaskState(ctx, taskID))
 	if err != nil || !ok {
-		return w, false, err
+		return s, false, err
 	}
-	type state struct {
+	type publishing struct {
 		open, publishing bool
 		job              int64
 	}
-	s, err := one(ctx, tx.conn, func(r rows) (s state, err error) { return s, r.Scan(&s.open, &s.publishing, &s.job) },
+	p, err := one(ctx, tx.conn, func(r rows) (p publishing, err error) { return p, r.Scan(&p.open, &p.publishing, &p.job) },
 		"SELECT open, publishing, publish_job FROM task_work WHERE task_id = $1", taskID)
-	if err != nil || !s.open || !s.publishing {
-		return w, false, err
+	if err != nil || !p.open || !p.publishing {
+		return s, false, err
 	}
-	if busy, err := tx.otherJobRuns(ctx, s.job, job.ID); err != nil || busy {
-		return w, false, err
+	if busy, err := tx.otherJobRuns(ctx, p.job, job.ID); err != nil || busy {
+		return s, false, err
 	}
 	_, err = tx.conn.exec(ctx, "UPDATE task_work SET publish_job = $2 WHERE task_id = $1", taskID, job.ID)
-	return w, err == nil, err
+	return s, err == nil, err
 }
 
 // EndPublish records that all pieces were published that were done when seen was read. If more are
 // done since, it enqueues another job.
-func (tx *Tx) EndPublish(ctx context.Context, job Job, seen Work) error {
-	w, err := tx.lockWork(ctx, seen.TaskID)
+func (tx *Tx) EndPublish(ctx context.Context, job Job, seen TaskState) error {
+	s, err := tx.lockTaskState(ctx, seen.TaskID)
 	if err != nil {
 		return err
 	}
-	again := w.Done > seen.Done
+	again := s.Done > seen.Done
 	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET publishing = $2, publish_job = 0 WHERE task_id = $1", seen.TaskID, again); err != nil || !again {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestTaskPhases(t *testing.T) {
 		t.Errorf("continues after its node was lost: %+v", task.Status)
 	}
 	for retry := 1; retry <= 2; retry++ {
-		if n, ok := task.Again("away", at(5)); !ok || n != retry {
+		if n, ok := task.Requeue("away", at(5)); !ok || n != retry {
 			t.Errorf("retry %d: %d, %v", retry, n, ok)
 		}
 		want := TaskStatus{Phase: TaskWaiting, UpdatedAt: At(at(5)), Retries: new(retry), ErrorMessage: "away"}
@@ -50,7 +50,7 @@ func TestTaskPhases(t *testing.T) {
 			t.Errorf("started again: %+v", task.Status)
 		}
 	}
-	if n, ok := task.Again("away", at(7)); ok || n != 2 || task.Status.Phase != TaskRunning {
+	if n, ok := task.Requeue("away", at(7)); ok || n != 2 || task.Status.Phase != TaskRunning {
 		t.Errorf("a third retry: %d, %v, %+v", n, ok, task.Status)
 	}
 	task.Complete(&TaskOutput{}, []string{"some frames are damaged"}, at(8))
