@@ -52,7 +52,7 @@ func measure(t *testing.T, binary string, fill func(*harness.Weir) map[string]st
 		pages[path] = path
 	}
 	p := newTab(t, harness.NewBrowser(t, t.TempDir()), w.URL+"/")
-	p.visit(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
+	p.navigate(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
 	p.enter()
 	p.timed()
 	times := map[string]float64{}

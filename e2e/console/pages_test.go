@@ -54,7 +54,7 @@ func TestPages(t *testing.T) {
 	p := newTab(t, harness.NewBrowser(t, t.TempDir()), base)
 	p.firstLoad("login")
 	p.inspect("login")
-	p.visit(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
+	p.navigate(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
 	p.inspect("set-password")
 	p.enter()
 	p.inspect("overview-empty")
@@ -77,8 +77,8 @@ func TestPages(t *testing.T) {
 	links := slices.Sorted(maps.Keys(found))
 	for _, broken := range eval[[]string](p, `const bad = [];
 		for (const link of args[0]) {
-			const answer = await fetch(link);
-			if (!answer.ok) bad.push(link + ' ' + answer.status);
+			const response = await fetch(link);
+			if (!response.ok) bad.push(link + ' ' + response.status);
 		}
 		return bad`, links) {
 		t.Errorf("a link leads nowhere: %s, on the page %q", broken, found[strings.Fields(broken)[0]])
@@ -113,7 +113,7 @@ func (p *tab) withoutScripts(pages map[string]string) {
 		block(true)
 		p.open(pages[part.page])
 		p.says("The " + part.name + " could not be loaded.")
-		p.keep("without-" + part.name)
+		p.screenshot("without-" + part.name)
 		block(false)
 		p.click("Try again")
 		p.until(part.there)
@@ -166,7 +166,7 @@ func (p *tab) inspect(name string) {
 	}
 	for _, l := range p.looks() {
 		p.look(l)
-		p.keep(l.name + "-" + name)
+		p.screenshot(l.name + "-" + name)
 		for _, finding := range eval[[]string](p, `const {violations} = await axe.run(document, {resultTypes: ['violations']});
 			return violations.filter((v) => ['serious', 'critical'].includes(v.impact))
 				.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).join('; '))`) {

@@ -56,7 +56,7 @@ func newTab(t *testing.T, b *harness.Browser, base string) *tab {
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
-			p.keep("failed-" + strings.ReplaceAll(t.Name(), "/", "-"))
+			p.screenshot("failed-" + strings.ReplaceAll(t.Name(), "/", "-"))
 			text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + '\n' + (document.querySelector('main, body')?.innerText ?? '')`))
 			t.Logf("the tab shows %s %v", harness.Tail(text), err)
 			videos, err := tryEval[string](p, `const ranges = (r) => Array.from({length: r.length}, (_, i) => [r.start(i), r.end(i)]);
@@ -89,8 +89,8 @@ func (p *tab) logIn() {
 	p.settled()
 }
 
-// keep writes a picture of the whole page into the folder for screenshots, if there is one.
-func (p *tab) keep(name string) {
+// screenshot writes a picture of the whole page into the folder for screenshots, if there is one.
+func (p *tab) screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("WEIR_SCREENSHOTS")
 	if dir == "" {
@@ -182,7 +182,7 @@ func (p *tab) until(expression string, args ...any) {
 // open shows a page of the console by its path, and waits until it has its heading.
 func (p *tab) open(path string) {
 	p.t.Helper()
-	p.visit(p.base + path)
+	p.navigate(p.base + path)
 	p.settled()
 }
 
@@ -194,8 +194,8 @@ func (p *tab) withScript(script string) {
 	}
 }
 
-// visit shows any address.
-func (p *tab) visit(url string) {
+// navigate shows any address.
+func (p *tab) navigate(url string) {
 	p.t.Helper()
 	if err := chromedp.Do(p.ctx, chromedp.Navigate(url)); err != nil {
 		p.t.Fatalf("%s: %v", url, err)
@@ -290,12 +290,12 @@ func (p *tab) inFrame(expression string) {
 				return err
 			}
 		}
-		answer, err := chromedp.Call(p.ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "!!" + expression, ContextID: world.ExecutionContextID})
+		response, err := chromedp.Call(p.ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "!!" + expression, ContextID: world.ExecutionContextID})
 		if err != nil { // the frame has another page by now
 			world = nil
 			return err
 		}
-		if string(answer.Result.Value) != "true" {
+		if string(response.Result.Value) != "true" {
 			return fmt.Errorf("never true in the frame: %s", expression)
 		}
 		return nil

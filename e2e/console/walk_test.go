@@ -81,7 +81,7 @@ func (c *walk) setPassword() {
 	if !strings.HasPrefix(link, c.base) {
 		c.t.Fatalf("the link is %s, want it below %s", link, c.base)
 	}
-	c.visit(link)
+	c.navigate(link)
 	c.enter()
 }
 
@@ -118,7 +118,7 @@ func (c *walk) goLive(stream string) {
 	onAir := time.Since(start)
 	c.click("Show the player")
 	c.until(moves)
-	c.keep("walk-live")
+	c.screenshot("walk-live")
 	c.t.Logf("on air after %.1f s, plays in the page after %.1f s", onAir.Seconds(), time.Since(start).Seconds())
 
 	second := newTab(c.t, c.b, c.base)
@@ -126,7 +126,7 @@ func (c *walk) goLive(stream string) {
 	second.open("streams/" + stream)
 	second.until(moves)
 	second.until(`all('video')[0].getAttribute('aria-label') === 'Player of The show'`)
-	second.keep("walk-stream-on-air")
+	second.screenshot("walk-stream-on-air")
 	second.click("Edit")
 	second.fill("Name", "The late show")
 	second.click("Save")
@@ -134,7 +134,7 @@ func (c *walk) goLive(stream string) {
 	second.click("Clip the last 30 s")
 	second.until(`all('[role=status]').some((e) => squeeze(e.textContent).startsWith('The clip') && e.textContent.includes('ready'))`)
 	link := eval[string](second, `return all('[role=status] a')[0].getAttribute('href')`)
-	second.visit(c.base + link)
+	second.navigate(c.base + link)
 	second.click("Play")
 	second.until(moves)
 	for _, said := range second.complaints(allowed...) {
@@ -171,7 +171,7 @@ func (c *walk) upload() (path string) {
 	c.until(`all('section[aria-label=Uploads] progress, section[aria-label=Uploads] [role=progressbar]').some((e) => Number(e.value ?? e.getAttribute('aria-valuenow')) > 0)`)
 	c.front.set(true, false)
 	c.says("No connection. It continues by itself.")
-	c.keep("walk-upload-cut")
+	c.screenshot("walk-upload-cut")
 	c.front.set(false, false)
 	c.says("All files are uploaded")
 	c.click("film.mp4")
@@ -198,7 +198,7 @@ func (c *walk) webhook() {
 	c.says("This page is not loaded")
 	c.click("Try again") // still without a network
 	c.says("The server does not answer")
-	c.keep("walk-page-cut")
+	c.screenshot("walk-page-cut")
 	c.front.set(false, false)
 	c.click("Try again")
 	got := make(chan *http.Request, 8)
@@ -213,7 +213,7 @@ func (c *walk) webhook() {
 	c.says("Deliveries")
 	c.click("Send a test")
 	c.says("The test arrived.")
-	c.keep("walk-webhook-test")
+	c.screenshot("walk-webhook-test")
 	r := <-got
 	if r.URL.Path != "/hook" || r.Method != http.MethodPost || r.Header.Get("Livepeer-Signature") == "" {
 		c.t.Errorf("the receiver got %s %s %v", r.Method, r.URL, r.Header)
@@ -239,7 +239,7 @@ func (c *walk) transcode() {
 	c.click("Start the task")
 	c.until(`/\/tasks\/(?!new)/.test(location.pathname)`)
 	c.says("completed")
-	c.keep("walk-transcode")
+	c.screenshot("walk-transcode")
 	playlist, err := os.ReadFile(filepath.Join(bucket.Dir, "hls", "index.m3u8"))
 	if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
 		c.t.Errorf("the bucket has no playlist: %v %s", err, playlist)
@@ -284,7 +284,7 @@ func (c *walk) embed(asset string) {
 		fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><title>Another site</title>%s`, snippet)
 	}))
 	c.t.Cleanup(other.Close)
-	c.visit(other.URL)
+	c.navigate(other.URL)
 	c.inFrame(`document.querySelector('.big-play')`)
 	// A real click: browsers play sound in a frame only after one.
 	if err := chromedp.Do(c.ctx, chromedp.MouseClickXY(320, 180)); err != nil {
@@ -310,16 +310,16 @@ func (c *walk) logOut(stream string) {
 		c.t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "JWT "+token)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusUnauthorized {
-		c.t.Errorf("after the log-out the token is answered with %d", answer.StatusCode)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusUnauthorized {
+		c.t.Errorf("after the log-out the token is answered with %d", response.StatusCode)
 	}
 	for _, path := range []string{"", "streams/" + stream, "account"} {
-		c.visit(c.base + path)
+		c.navigate(c.base + path)
 		c.reaches("login")
 	}
 	c.logIn()

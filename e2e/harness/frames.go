@@ -313,14 +313,14 @@ func Fetch(t *testing.T, address string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v\n%s", address, answer.Status, err, body[:min(len(body), 1000)])
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v\n%s", address, response.Status, err, body[:min(len(body), 1000)])
 	}
 	return body
 }

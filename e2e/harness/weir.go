@@ -182,11 +182,11 @@ func (w *Weir) Start(args ...string) {
 			w.T.Fatalf("weir ended at once:\n%s", w.Output)
 		default:
 		}
-		answer, err := http.Get(w.URL + "/readyz")
+		response, err := http.Get(w.URL + "/readyz")
 		if err == nil {
-			answer.Body.Close()
+			response.Body.Close()
 		}
-		if err != nil || answer.StatusCode != http.StatusOK {
+		if err != nil || response.StatusCode != http.StatusOK {
 			return fmt.Errorf("weir is not ready: %v\n%s", err, w.Output)
 		}
 		return nil
@@ -299,19 +299,19 @@ func (w *Weir) Do(method, path string, body any) (int, []byte) {
 		w.T.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+w.Key)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return answer.StatusCode, text
+	return response.StatusCode, text
 }
 
-// Must is do for requests that have to succeed; the answer is read into v.
+// Must is do for requests that have to succeed; the response is read into v.
 func (w *Weir) Must(method, path string, body, v any) {
 	w.T.Helper()
 	status, text := w.Do(method, path, body)
@@ -477,21 +477,21 @@ func Listen(t *testing.T, w *Weir, cursor string) *Listener {
 	if cursor != "" {
 		r.Header.Set("Last-Event-ID", cursor)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, done := &Listener{make(chan Event)}, make(chan struct{})
 	go func() {
 		defer close(done)
-		l.read(t.Context(), answer.Body)
+		l.read(t.Context(), response.Body)
 	}()
 	t.Cleanup(func() {
-		_ = answer.Body.Close()
+		_ = response.Body.Close()
 		<-done
 	})
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("GET /api/events: %d", answer.StatusCode)
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("GET /api/events: %d", response.StatusCode)
 	}
 	return l
 }
@@ -585,13 +585,13 @@ func Profile(t *testing.T, ops, kind, name string) {
 	if dir == "" {
 		return
 	}
-	answer, err := http.Get(ops + "/debug/pprof/" + kind)
+	response, err := http.Get(ops + "/debug/pprof/" + kind)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Error(err)
 		return

@@ -134,7 +134,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// pins returns the answer to pin/ls.
+// pins returns the response to pin/ls.
 func (n node) pins(t *testing.T) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.rpc+"/api/v0/pin/ls?type=recursive", nil)

@@ -166,13 +166,13 @@ func (c *clipper) upload(film *harness.Film) words.Asset {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		c.t.Fatalf("upload: %s", answer.Status)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		c.t.Fatalf("upload: %s", response.Status)
 	}
 	return c.ready(made.Asset.ID)
 }

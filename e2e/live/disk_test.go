@@ -25,7 +25,7 @@ import (
 )
 
 // TestFullDisk sends two streams to a small disk, one of them recorded, until it is full, and then
-// takes the rest of the disk too. Whatever happens, requests get answers, playlists do not go back,
+// takes the rest of the disk too. Whatever happens, requests get responses, playlists do not go back,
 // and after weir was killed the database and what was recorded are whole.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
@@ -120,13 +120,13 @@ func fullDisk(t *testing.T, w *harness.Weir, size, minFree string, rate int, mor
 	w.Start(args...)
 	w.Must("DELETE", "/api/stream/"+kept.id+"/terminate", nil, nil)
 	asset := kept.waitRecorded("ready")
-	answer, err := http.Get(asset.MP4URL)
+	response, err := http.Get(asset.MP4URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := io.ReadAll(answer.Body)
-	if err := errors.Join(err, answer.Body.Close()); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, error %v", asset.MP4URL, answer.Status, err)
+	file, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, error %v", asset.MP4URL, response.Status, err)
 	}
 	sent := harness.FrameSums(t, clip)
 	got := harness.FrameSums(t, mediaFile(t, file))
@@ -300,7 +300,7 @@ func checkDatabase(t *testing.T, w *harness.Weir) {
 // polled is the name of the streams that are made while weir is polled.
 const polled = "made meanwhile"
 
-// poller sends requests of all kinds and collects what is wrong with the answers.
+// poller sends requests of all kinds and collects what is wrong with the responses.
 type poller struct {
 	t       *testing.T
 	client  http.Client
@@ -362,7 +362,7 @@ func (p *poller) report() {
 	}
 }
 
-// send sends a request. No answer may be a failure, but for those that say that there is no room.
+// send sends a request. No response may be a failure, but for those that say that there is no room.
 func (p *poller) send(ctx context.Context, what, method, url, key string, body []byte) (status int, text []byte) {
 	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -372,10 +372,10 @@ func (p *poller) send(ctx context.Context, what, method, url, key string, body [
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
-	answer, err := p.client.Do(r)
+	response, err := p.client.Do(r)
 	if err == nil {
-		text, err = io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
+		text, err = io.ReadAll(response.Body)
+		_ = response.Body.Close()
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -383,14 +383,14 @@ func (p *poller) send(ctx context.Context, what, method, url, key string, body [
 		}
 		return 0, nil
 	}
-	status = answer.StatusCode
+	status = response.StatusCode
 	p.mu.Lock()
 	p.counts[fmt.Sprintf("%s %s %d", method, what, status)]++
 	p.mu.Unlock()
 	if status >= 500 && status != http.StatusInsufficientStorage && status != http.StatusServiceUnavailable {
 		p.say("%s %s: %d %s", method, what, status, text)
 	}
-	if answer.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if response.Header.Get("X-Content-Type-Options") != "nosniff" {
 		p.say("%s %s: %d without nosniff", method, what, status)
 	}
 	return status, text

@@ -70,11 +70,11 @@ func fairMedia(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, li
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = answer.Body.Close()
+		_ = response.Body.Close()
 		began := time.Now()
 		check(name, w.Ended(made.Task.ID), time.Since(began))
 	}

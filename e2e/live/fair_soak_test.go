@@ -61,7 +61,7 @@ func newAccount(w *harness.Weir, email string) caller {
 }
 
 // do sends a request of the account.
-func (c caller) do(method, path string, body, answer any) int {
+func (c caller) do(method, path string, body, response any) int {
 	c.w.T.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -82,8 +82,8 @@ func (c caller) do(method, path string, body, answer any) int {
 	if err != nil {
 		c.w.T.Fatal(err)
 	}
-	if answer != nil && got.StatusCode < 300 {
-		if err := json.Unmarshal(text, answer); err != nil {
+	if response != nil && got.StatusCode < 300 {
+		if err := json.Unmarshal(text, response); err != nil {
 			c.w.T.Fatal(err)
 		}
 	}

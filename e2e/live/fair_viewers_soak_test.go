@@ -102,12 +102,12 @@ func send(url, agent string) {
 		return
 	}
 	r.Header.Set("User-Agent", agent)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, answer.Body)
-	_ = answer.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
 }
 
 func random() string { return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) }

@@ -314,16 +314,16 @@ func (s *liveStream) url(path string) string { return s.w.URL + "/hls/" + s.play
 // get fetches it.
 func (s *liveStream) get(path string) (status int, body []byte) {
 	s.w.T.Helper()
-	answer, err := http.Get(s.url(path))
+	response, err := http.Get(s.url(path))
 	if err != nil {
 		s.w.T.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err = io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
 	if err != nil {
 		s.w.T.Fatal(err)
 	}
-	return answer.StatusCode, body
+	return response.StatusCode, body
 }
 
 // liveCounters are those that streams and sessions have.

@@ -21,9 +21,9 @@ import (
 // A player on a busy machine stalls for many reasons. weir is to blame for a stall if it
 // answered late or wrongly in the time before, or if what the player needed was not there.
 const (
-	blameBefore = 5 * time.Second
-	slowAnswer  = time.Second
-	latePart    = 500 * time.Millisecond
+	blameBefore  = 5 * time.Second
+	slowResponse = time.Second
+	latePart     = 500 * time.Millisecond
 )
 
 // delivery is the log of what one player asked for and when it was answered. It stands
@@ -31,11 +31,11 @@ const (
 type delivery struct {
 	url string
 	mu  sync.Mutex
-	all []answered
+	all []delivered
 }
 
-// answered is an answer of weir.
-type answered struct {
+// delivered is a response of weir.
+type delivered struct {
 	path    string
 	status  int
 	asked   time.Time
@@ -62,7 +62,7 @@ func newDelivery(t *testing.T, weir string) *delivery {
 		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := answered{path: r.URL.RequestURI(), asked: time.Now(), waited: r.URL.Query().Has("_HLS_msn") || partName.MatchString(r.URL.Path)}
+		a := delivered{path: r.URL.RequestURI(), asked: time.Now(), waited: r.URL.Query().Has("_HLS_msn") || partName.MatchString(r.URL.Path)}
 		timed := &timedWriter{ResponseWriter: w}
 		defer func() {
 			a.status, a.begun, a.done, a.dropped = timed.status, timed.begun, time.Now(), r.Context().Err() != nil
@@ -79,7 +79,7 @@ func newDelivery(t *testing.T, weir string) *delivery {
 
 var partName = regexp.MustCompile(`/\d+\.\d+\.m4s$`)
 
-// timedWriter notes when an answer begins.
+// timedWriter notes when a response begins.
 type timedWriter struct {
 	http.ResponseWriter
 	status int
@@ -93,7 +93,7 @@ func (w *timedWriter) WriteHeader(status int) {
 
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// blame says what was wrong with the answers before a stall; "" = nothing was.
+// blame says what was wrong with the responses before a stall; "" = nothing was.
 func (d *delivery) blame(s stall) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *delivery) blame(s stall) string {
 		switch {
 		case a.status >= 400 && !(a.waited && a.status == http.StatusNotFound): // a part that was promised and did not come
 			return fmt.Sprintf("%s was answered with %d", a.path, a.status)
-		case !a.waited && took > slowAnswer:
+		case !a.waited && took > slowResponse:
 			return fmt.Sprintf("%s was answered after %v", a.path, took)
 		}
 	}
@@ -213,17 +213,17 @@ func fetchLive(ctx context.Context, address string) (*livePlaylist, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%d %s", answer.StatusCode, strings.TrimSpace(string(text)))
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%d %s", response.StatusCode, strings.TrimSpace(string(text)))
 	}
 	return parseLive(text)
 }

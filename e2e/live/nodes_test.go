@@ -146,12 +146,12 @@ func checkSignalling(t *testing.T, s *liveStream, other *harness.Weir) {
 	})
 	harness.Eventually(t, func() error {
 		// The picture of the encoder before has B-frames, which browsers don't get.
-		answer := rtctest.Request(t, http.MethodPost, other.URL+"/webrtc/"+s.playback, "application/sdp", viewer.OfferToWatch())
-		if answer.StatusCode != http.StatusCreated {
+		response := rtctest.Request(t, http.MethodPost, other.URL+"/webrtc/"+s.playback, "application/sdp", viewer.OfferToWatch())
+		if response.StatusCode != http.StatusCreated {
 			viewer = rtctest.New(t)
-			return fmt.Errorf("who wants to watch gets %d %s", answer.StatusCode, answer.Text)
+			return fmt.Errorf("who wants to watch gets %d %s", response.StatusCode, response.Text)
 		}
-		viewer.Answered(answer.Text)
+		viewer.Answered(response.Text)
 		return nil
 	})
 	harness.Eventually(t, func() error {
@@ -234,9 +234,9 @@ func stored(dir, name string, segment int) error {
 	if err != nil {
 		return err
 	}
-	pieces, err := filepath.Glob(filepath.Join(dir, "legs", "0", name, "index", "*"))
-	for _, piece := range pieces {
-		if index, err := os.Stat(piece); err == nil && index.ModTime().After(is.ModTime()) {
+	files, err := filepath.Glob(filepath.Join(dir, "legs", "0", name, "index", "*"))
+	for _, file := range files {
+		if index, err := os.Stat(file); err == nil && index.ModTime().After(is.ModTime()) {
 			return nil
 		}
 	}
@@ -359,14 +359,14 @@ func (s *liveStream) checkJoined(kept recordedSession, least []int) {
 // get fetches a text.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	answer, err := http.Get(url)
+	response, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.StatusCode, string(text)
+	return response.StatusCode, string(text)
 }

@@ -219,13 +219,13 @@ func upload(w *harness.Weir, file string, settings map[string]any) (playbackID s
 		w.T.Fatal(err)
 	}
 	r.ContentLength = harness.FileSize(w.T, file)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		w.T.Fatalf("the upload is answered with %d", answer.StatusCode)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		w.T.Fatalf("the upload is answered with %d", response.StatusCode)
 	}
 	w.Completed(made.Task.ID)
 	return made.Asset.PlaybackID

@@ -56,16 +56,16 @@ func livePoster(t *testing.T) {
 // answersPoster fetches the picture of the stream.
 func (s *liveStream) answersPoster() *http.Response {
 	s.w.T.Helper()
-	answer, err := http.Get(s.url("poster.jpg"))
+	response, err := http.Get(s.url("poster.jpg"))
 	if err != nil {
 		s.w.T.Fatal(err)
 	}
-	body, err := io.ReadAll(answer.Body)
-	if err := errors.Join(err, answer.Body.Close()); err != nil {
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		s.w.T.Fatal(err)
 	}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
-	return answer
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response
 }
 
 // waitPoster waits for a picture of a frame with such a number or a higher one, and returns
@@ -73,11 +73,11 @@ func (s *liveStream) answersPoster() *http.Response {
 func (s *liveStream) waitPoster(least int) (number int) {
 	s.w.T.Helper()
 	harness.Eventually(s.w.T, func() error {
-		answer := s.answersPoster()
-		if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "image/jpeg" || answer.Header.Get("ETag") == "" {
-			return fmt.Errorf("the picture is %s with %v", answer.Status, answer.Header)
+		response := s.answersPoster()
+		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "image/jpeg" || response.Header.Get("ETag") == "" {
+			return fmt.Errorf("the picture is %s with %v", response.Status, response.Header)
 		}
-		picture, err := jpeg.Decode(answer.Body)
+		picture, err := jpeg.Decode(response.Body)
 		if err != nil {
 			s.w.T.Fatal(err)
 		}
@@ -106,14 +106,14 @@ func (s *liveStream) checkRenditions(kept recordedSession) {
 	base := strings.TrimSuffix(kept.RecordingURL, "index.m3u8")
 	get := func(name string) []byte {
 		t.Helper()
-		answer, err := http.Get(base + name)
+		response, err := http.Get(base + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s %.200s, error %v", name, answer.Status, body, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s %.200s, error %v", name, response.Status, body, err)
 		}
 		return body
 	}

@@ -145,13 +145,13 @@ func liveSource(t *testing.T) *pullServer {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	harness.Eventually(t, func() error {
-		answer, err := http.Get(s.url + "/live.m3u8")
+		response, err := http.Get(s.url + "/live.m3u8")
 		if err != nil {
 			return err
 		}
-		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("the source has no playlist yet: %d", answer.StatusCode)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("the source has no playlist yet: %d", response.StatusCode)
 		}
 		return nil
 	})

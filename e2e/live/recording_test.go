@@ -211,14 +211,14 @@ func (s *liveStream) checkEvents(events *harness.Listener, session string) {
 func (s *liveStream) checkRecording(kept recordedSession, encoders []*encoder) int {
 	s.w.T.Helper()
 	t := s.w.T
-	answer, err := http.Get(kept.MP4URL)
+	response, err := http.Get(kept.MP4URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	file, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Disposition"), "attachment") {
-		t.Fatalf("%s: %s, error %v", kept.MP4URL, answer.Status, err)
+	defer response.Body.Close()
+	file, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Disposition"), "attachment") {
+		t.Fatalf("%s: %s, error %v", kept.MP4URL, response.Status, err)
 	}
 	var numbers [8][]int // by encoder
 	all := frameNumbers(t, file)
@@ -258,7 +258,7 @@ func (s *liveStream) checkRecording(kept recordedSession, encoders []*encoder) i
 	return len(all)
 }
 
-// checkRanges fetches pieces of a file.
+// checkRanges fetches ranges of a file.
 func (s *liveStream) checkRanges(url string, file []byte) {
 	s.w.T.Helper()
 	for _, at := range []int{0, len(file) / 3, len(file) - 1000} {
@@ -267,14 +267,14 @@ func (s *liveStream) checkRanges(url string, file []byte) {
 			s.w.T.Fatal(err)
 		}
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", at, at+999))
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err != nil {
 			s.w.T.Fatal(err)
 		}
-		got, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusPartialContent || string(got) != string(file[at:at+1000]) {
-			s.w.T.Errorf("bytes from %d on: %s with %d bytes, error %v", at, answer.Status, len(got), err)
+		got, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusPartialContent || string(got) != string(file[at:at+1000]) {
+			s.w.T.Errorf("bytes from %d on: %s with %d bytes, error %v", at, response.Status, len(got), err)
 		}
 	}
 }
@@ -318,13 +318,13 @@ func (s *liveStream) checkPlayback(kept recordedSession, frames int) {
 	id := filepath.Base(filepath.Dir(kept.RecordingURL))
 	s.w.Must("GET", "/api/playback/"+id, nil, &info)
 	for _, source := range info.Meta.Source {
-		answer, err := http.Head(source.URL)
+		response, err := http.Head(source.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			t.Errorf("%s at %s: %s", source.HRN, source.URL, answer.Status)
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s at %s: %s", source.HRN, source.URL, response.Status)
 		}
 	}
 	if len(info.Meta.Source) < 2 {

@@ -36,7 +36,7 @@ type offenders struct {
 	rtmp, srt string
 	noise     []byte
 	offer     string // of somebody who does not connect
-	polite    bool   // such a one says so
+	deletes   bool   // such a one says so
 	keys      []string
 
 	// Of the one who uses this.
@@ -67,7 +67,7 @@ func newOffenders(w *harness.Weir, rtmp, srt string) *offenders {
 func (o *offenders) start(ctx context.Context) (wait func()) {
 	var wg sync.WaitGroup
 	for i, one := range badPublishers() {
-		own := &offenders{w: o.w, rtmp: o.rtmp, srt: o.srt, noise: o.noise, offer: o.offer, polite: o.polite, from: fmt.Sprintf("127.0.1.%d", i+1), key: o.keys[i]}
+		own := &offenders{w: o.w, rtmp: o.rtmp, srt: o.srt, noise: o.noise, offer: o.offer, deletes: o.deletes, from: fmt.Sprintf("127.0.1.%d", i+1), key: o.keys[i]}
 		own.client = clientFrom(own.from)
 		wg.Go(func() { o.run(ctx, one, own) })
 	}
@@ -320,44 +320,44 @@ func (o *offenders) overSRT(ctx context.Context, streamID string, next func(i in
 
 // post posts an offer to send.
 func (o *offenders) post(ctx context.Context, key, offer string) error {
-	return postOffer(ctx, o.client, o.w.URL, key, offer, o.polite)
+	return postOffer(ctx, o.client, o.w.URL, key, offer, o.deletes)
 }
 
-// postOffer posts an offer and does not connect. After a second somebody polite takes it
-// back.
-func postOffer(ctx context.Context, client *http.Client, base, id, offer string, polite bool) error {
+// postOffer posts an offer and does not connect. After a second it deletes the session, if
+// asked to.
+func postOffer(ctx context.Context, client *http.Client, base, id, offer string, deletes bool) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webrtc/"+id, strings.NewReader(offer))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/sdp")
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		return err
 	}
 	switch {
-	case answer.StatusCode >= 500 && answer.StatusCode != http.StatusServiceUnavailable:
-		return fmt.Errorf("the offer is answered with %d", answer.StatusCode)
-	case answer.StatusCode != http.StatusCreated:
+	case response.StatusCode >= 500 && response.StatusCode != http.StatusServiceUnavailable:
+		return fmt.Errorf("the offer is answered with %d", response.StatusCode)
+	case response.StatusCode != http.StatusCreated:
 		return nil
 	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Second):
 	}
-	if !polite {
+	if !deletes {
 		return nil
 	}
-	r, err = http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodDelete, base+answer.Header.Get("Location"), nil)
+	r, err = http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodDelete, base+response.Header.Get("Location"), nil)
 	if err != nil {
 		return err
 	}
-	if answer, err = client.Do(r); err != nil {
+	if response, err = client.Do(r); err != nil {
 		return err
 	}
-	return answer.Body.Close()
+	return response.Body.Close()
 }

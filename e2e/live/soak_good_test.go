@@ -180,13 +180,13 @@ func (g *goodStream) watch(ctx context.Context) {
 		if err != nil {
 			return 0, nil, err
 		}
-		answer, err := client.Do(r)
+		response, err := client.Do(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		return answer.StatusCode, body, err
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		return response.StatusCode, body, err
 	}
 	var init []byte
 	var segment int64
@@ -223,8 +223,8 @@ func (g *goodStream) watch(ctx context.Context) {
 			if s.discontinuity {
 				g.failed("segment %d has a discontinuity in front: the publisher was cut", s.number)
 			}
-			for _, piece := range newPieces(s, &segment, &part) {
-				status, data, err := get(piece)
+			for _, uri := range newURIs(s, &segment, &part) {
+				status, data, err := get(uri)
 				if err == nil && status != http.StatusOK {
 					err = fmt.Errorf("%d %s", status, data)
 				}
@@ -233,7 +233,7 @@ func (g *goodStream) watch(ctx context.Context) {
 				}
 				if err != nil {
 					if ctx.Err() == nil {
-						g.failed("%s: %w", piece, err)
+						g.failed("%s: %w", uri, err)
 					}
 					return
 				}
@@ -246,9 +246,9 @@ func (g *goodStream) watch(ctx context.Context) {
 	}
 }
 
-// newPieces returns what of a segment comes next: its parts, or all of it when they are
+// newURIs returns what of a segment comes next: its parts, or all of it when they are
 // not in the list any more. segment and part are moved behind it.
-func newPieces(s liveSegment, segment *int64, part *int) (pieces []string) {
+func newURIs(s liveSegment, segment *int64, part *int) (uris []string) {
 	if s.number < *segment {
 		return nil
 	}
@@ -258,15 +258,15 @@ func newPieces(s liveSegment, segment *int64, part *int) (pieces []string) {
 	switch {
 	case len(s.parts) > 0:
 		for ; *part < len(s.parts); *part++ {
-			pieces = append(pieces, s.parts[*part].uri)
+			uris = append(uris, s.parts[*part].uri)
 		}
 	case s.uri != "":
-		pieces = append(pieces, s.uri) // some of its pictures may have been there already
+		uris = append(uris, s.uri) // some of its pictures may have been there already
 	}
 	if s.uri != "" {
 		*segment, *part = s.number+1, 0
 	}
-	return pieces
+	return uris
 }
 
 // count looks at the pictures in a part or a segment.

@@ -20,14 +20,14 @@ import (
 
 // slowViewers are viewers who keep weir busy with nothing.
 type slowViewers struct {
-	addr   string // where weir speaks HTTP
-	others []string
-	large  *liveStream // whose segments are longer than the buffers of a connection
-	good   *goodStream
-	offer  string // of somebody who wants to watch
-	w      *harness.Weir
-	client *http.Client
-	polite bool // who does not connect says so
+	addr    string // where weir speaks HTTP
+	others  []string
+	large   *liveStream // whose segments are longer than the buffers of a connection
+	good    *goodStream
+	offer   string // of somebody who wants to watch
+	w       *harness.Weir
+	client  *http.Client
+	deletes bool // who does not connect says so
 
 	mu    sync.Mutex
 	times map[string]int
@@ -93,7 +93,7 @@ func (s *slowViewers) dial(ctx context.Context, addr string) (net.Conn, func(), 
 	}, nil
 }
 
-// ask asks for something and returns the answer as it comes.
+// ask asks for something and returns the response as it comes.
 func (s *slowViewers) ask(conn net.Conn, address string) (*http.Response, error) {
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", strings.TrimPrefix(address, s.w.URL)); err != nil {
 		return nil, err
@@ -103,14 +103,14 @@ func (s *slowViewers) ask(conn net.Conn, address string) (*http.Response, error)
 
 // newest returns the newest segment of a stream and the one that comes after it.
 func newest(s *liveStream) (uri string, next int64, err error) {
-	answer, err := http.Get(s.url("source/index.m3u8?ll=0"))
+	response, err := http.Get(s.url("source/index.m3u8?ll=0"))
 	if err != nil {
 		return "", 0, err
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return "", 0, errors.Join(err, fmt.Errorf("playlist: %d", answer.StatusCode))
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return "", 0, errors.Join(err, fmt.Errorf("playlist: %d", response.StatusCode))
 	}
 	list, err := parseLive(text)
 	if err != nil || len(list.segments) == 0 {
@@ -131,14 +131,14 @@ func (s *slowViewers) sip(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	answer, err := s.ask(conn, s.large.url("source/"+uri))
+	response, err := s.ask(conn, s.large.url("source/"+uri))
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	few := make([]byte, 8)
 	for end := time.Now().Add(2 * time.Minute); ; { // twice as long as weir stands it
-		if _, err := answer.Body.Read(few); err != nil {
+		if _, err := response.Body.Read(few); err != nil {
 			return nil
 		}
 		if time.Now().After(end) {
@@ -152,7 +152,7 @@ func (s *slowViewers) sip(ctx context.Context) error {
 	}
 }
 
-// endOf reads what the kernel still has of an answer that weir must have given up.
+// endOf reads what the kernel still has of a response that weir must have given up.
 func (s *slowViewers) endOf(conn net.Conn) error {
 	_ = conn.SetReadDeadline(time.Now().Add(wait.Limit))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -173,7 +173,7 @@ func (s *slowViewers) block(ctx context.Context) error {
 	}
 	defer done()
 	for i := range 20 {
-		// Without reading the answers.
+		// Without reading the responses.
 		address := s.good.url(fmt.Sprintf("source/index.m3u8?_HLS_msn=%d", next+int64(i%3)))
 		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", strings.TrimPrefix(address, s.w.URL)); err != nil {
 			return nil
@@ -216,5 +216,5 @@ func (s *slowViewers) half(ctx context.Context) error {
 
 // never posts an offer to watch and does not connect.
 func (s *slowViewers) never(ctx context.Context) error {
-	return postOffer(ctx, s.client, s.w.URL, s.good.playback, s.offer, s.polite)
+	return postOffer(ctx, s.client, s.w.URL, s.good.playback, s.offer, s.deletes)
 }

@@ -23,7 +23,7 @@ import (
 func TestLiveCrowd(t *testing.T) {
 	// SRT drops what is later than its latency, and other tests use the machine too.
 	c := newCrowd(t, harness.NewWeir(t), 10_000_000, 15*time.Second)
-	c.bad.polite, c.slow.polite = true, true
+	c.bad.deletes, c.slow.deletes = true, true
 	c.storm(4 * time.Second)
 	c.finish()
 }

@@ -91,11 +91,11 @@ func (v *viewer) fetch(ctx context.Context, file string) (status int, body []byt
 	if err != nil {
 		return 0, nil, err
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err == nil {
-		defer answer.Body.Close()
-		body, err = io.ReadAll(answer.Body)
-		status = answer.StatusCode
+		defer response.Body.Close()
+		body, err = io.ReadAll(response.Body)
+		status = response.StatusCode
 	}
 	if err != nil && (ctx.Err() != nil || *v.base.Load() != base) {
 		err = errAway
@@ -169,7 +169,7 @@ func (v *viewer) step(ctx context.Context) (more bool) {
 			v.wrong(text, "%s was answered after %v without what was waited for", file, took)
 		}
 	}
-	v.take(ctx, list)
+	v.fetchNew(ctx, list)
 	v.mu.Lock()
 	v.list = list
 	v.mu.Unlock()
@@ -214,8 +214,8 @@ func (v *viewer) keep(p promised) {
 	}
 }
 
-// take fetches what is new in a playlist.
-func (v *viewer) take(ctx context.Context, list *livePlaylist) {
+// fetchNew fetches what is new in a playlist.
+func (v *viewer) fetchNew(ctx context.Context, list *livePlaylist) {
 	for _, s := range list.segments {
 		if _, ok := v.seen[s.number]; !ok {
 			v.seen[s.number] = time.Now()

@@ -131,13 +131,13 @@ func refusedOverWebRTC(t *testing.T, s *liveStream, whep string) {
 		"no form":        {s.w.URL + "/webrtc/" + s.key, "text/plain", "hello", http.StatusUnsupportedMediaType},
 		"unknown viewer": {whep + "/nobody", "application/sdp", "", http.StatusNotFound},
 	} {
-		if answer := rtctest.Request(t, http.MethodPost, tt.url, tt.contentType, tt.body); answer.StatusCode != tt.want || !strings.Contains(answer.Text, `"errors"`) {
-			t.Errorf("%s: %d %s, want %d with a reason", name, answer.StatusCode, answer.Text, tt.want)
+		if response := rtctest.Request(t, http.MethodPost, tt.url, tt.contentType, tt.body); response.StatusCode != tt.want || !strings.Contains(response.Text, `"errors"`) {
+			t.Errorf("%s: %d %s, want %d with a reason", name, response.StatusCode, response.Text, tt.want)
 		}
 	}
-	if answer := rtctest.Request(t, http.MethodOptions, whep, "", "", "Access-Control-Request-Headers", "content-type"); answer.StatusCode != http.StatusNoContent ||
-		answer.Header.Get("Access-Control-Allow-Headers") != "content-type" || !strings.Contains(answer.Header.Get("Access-Control-Allow-Methods"), "POST") {
-		t.Errorf("OPTIONS: %d %v", answer.StatusCode, answer.Header)
+	if response := rtctest.Request(t, http.MethodOptions, whep, "", "", "Access-Control-Request-Headers", "content-type"); response.StatusCode != http.StatusNoContent ||
+		response.Header.Get("Access-Control-Allow-Headers") != "content-type" || !strings.Contains(response.Header.Get("Access-Control-Allow-Methods"), "POST") {
+		t.Errorf("OPTIONS: %d %v", response.StatusCode, response.Header)
 	}
 }
 

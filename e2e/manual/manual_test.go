@@ -150,7 +150,7 @@ func makeCertificate(t *testing.T, dir string) {
 // preamble is the beginning of the script of a page. Of all that a page sets, other programs have
 // the values. It has what the comments of pages use:
 //
-//	api PATH                the answer of the API
+//	api PATH                the response of the API
 //	onair FILE              waits until the stream of the JSON in the file is on air
 //	seen FILE               waits until it has been on air
 //	ready FILE              waits until the asset of the JSON in the file is ready

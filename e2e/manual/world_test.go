@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.Symlink(harness.Binary, filepath.Join(w.bin, "weir")); err != nil {
 		t.Fatal(err)
 	}
-	// An answer of 400 or more is a failure, as a reader would take it.
+	// A response of 400 or more is a failure, as a reader would take it.
 	if err := os.WriteFile(filepath.Join(w.curl, ".curlrc"), []byte("fail-with-body\nno-progress-meter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

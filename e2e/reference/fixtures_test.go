@@ -86,7 +86,7 @@ func (f *fixtures) make(method, path string, body any) object {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	var answer object
+	var response object
 	for _, credential := range []string{"Bearer " + f.w.Key, "JWT " + f.token} {
 		r, err := http.NewRequestWithContext(f.t.Context(), method, f.w.URL+path, bytes.NewReader(text))
 		if err != nil {
@@ -107,10 +107,10 @@ func (f *fixtures) make(method, path string, body any) object {
 		case got.StatusCode >= 300:
 			f.t.Fatalf("%s %s: %d %s", method, path, got.StatusCode, content)
 		}
-		_ = json.Unmarshal(content, &answer) // a list, or nothing, leaves it empty
-		return answer
+		_ = json.Unmarshal(content, &response) // a list, or nothing, leaves it empty
+		return response
 	}
-	return answer
+	return response
 }
 
 func (f *fixtures) id(method, path string, body any) string {
@@ -351,15 +351,15 @@ func (f *fixtures) tus() string {
 	}
 	r.Header.Set("Tus-Resumable", "1.0.0")
 	r.Header.Set("Upload-Length", f.usual("FILE_SIZE"))
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	answer.Body.Close()
-	if answer.StatusCode != http.StatusCreated {
-		f.t.Fatalf("begin an upload: %s", answer.Status)
+	response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		f.t.Fatalf("begin an upload: %s", response.Status)
 	}
-	return path.Base(answer.Header.Get("Location"))
+	return path.Base(response.Header.Get("Location"))
 }
 
 // session pulls a stream for a moment.

@@ -1,6 +1,6 @@
 // Package reference runs every example of the API reference, as the pages at /docs/api show it, against
 // one server. The examples of a language run in one process. They reach the server through a proxy,
-// which knows by its address which example a request is of, and notes the status of the answer.
+// which knows by its address which example a request is of, and notes the status of the response.
 //
 // fixtures_test.go has what stands behind the words in capitals, such as STREAM_ID.
 package reference
@@ -157,8 +157,8 @@ func readStatuses(t *testing.T, w *harness.Weir) map[string][]int {
 // proxy notes what weir answered to each example.
 type proxy struct {
 	*httptest.Server
-	mu       sync.Mutex
-	answered map[string][]noted // by language/call
+	mu        sync.Mutex
+	responses map[string][]noted // by language/call
 }
 
 type noted struct {
@@ -172,27 +172,27 @@ func newProxy(t *testing.T, w *harness.Weir) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{answered: map[string][]noted{}}
+	p := &proxy{responses: map[string][]noted{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ModifyResponse: func(answer *http.Response) error {
-			n := noted{status: answer.StatusCode}
+		ModifyResponse: func(response *http.Response) error {
+			n := noted{status: response.StatusCode}
 			switch {
 			case n.status >= 300:
-				body, err := io.ReadAll(answer.Body)
+				body, err := io.ReadAll(response.Body)
 				if err != nil {
 					return err
 				}
 				n.body = string(body)
-				answer.Body = io.NopCloser(strings.NewReader(n.body))
-			case answer.Header.Get("Content-Type") == "text/event-stream":
-				_ = answer.Body.Close()
-				answer.Body = http.NoBody // events never end by themselves
+				response.Body = io.NopCloser(strings.NewReader(n.body))
+			case response.Header.Get("Content-Type") == "text/event-stream":
+				_ = response.Body.Close()
+				response.Body = http.NoBody // events never end by themselves
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			key := answer.Request.Header.Get("X-Example")
-			p.answered[key] = append(p.answered[key], n)
+			key := response.Request.Header.Get("X-Example")
+			p.responses[key] = append(p.responses[key], n)
 			return nil
 		},
 	}
@@ -213,7 +213,7 @@ func newProxy(t *testing.T, w *harness.Weir) *proxy {
 func (p *proxy) statuses(language, call string) []noted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answered[language+"/"+call]
+	return p.responses[language+"/"+call]
 }
 
 // run runs all examples of a language, one after the other, in one process.

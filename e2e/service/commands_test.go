@@ -50,9 +50,9 @@ func TestKeyCommands(t *testing.T) {
 		w.Run("user", "create", "ada@example.com")
 		said = w.Run("key", "create", "ada's", "--user", "ada@example.com")
 		var me struct{ Email string }
-		answer, body := send(w, "GET", "/api/user/me", bearer(harness.Match(t, said, `API key +(\S+)`)), nil)
-		if err := json.Unmarshal(body, &me); err != nil || answer.StatusCode != http.StatusOK || me.Email != "ada@example.com" {
-			t.Errorf("the key of ada's belongs to somebody else: %d %s", answer.StatusCode, body)
+		response, body := send(w, "GET", "/api/user/me", bearer(harness.Match(t, said, `API key +(\S+)`)), nil)
+		if err := json.Unmarshal(body, &me); err != nil || response.StatusCode != http.StatusOK || me.Email != "ada@example.com" {
+			t.Errorf("the key of ada's belongs to somebody else: %d %s", response.StatusCode, body)
 		}
 		if list := w.Run("key", "list", "--user", "ada@example.com"); !strings.Contains(list, "ada's") || strings.Contains(list, "of the build") {
 			t.Errorf("the list of ada's keys:\n%s", list)
@@ -374,14 +374,14 @@ func logInAs(w *harness.Weir, email, password string, want int) {
 
 func statusWith(w *harness.Weir, key string) int {
 	w.T.Helper()
-	answer, _ := send(w, "GET", "/api/stream", bearer(key), nil)
-	return answer.StatusCode
+	response, _ := send(w, "GET", "/api/stream", bearer(key), nil)
+	return response.StatusCode
 }
 
 func bearer(key string) http.Header { return http.Header{"Authorization": {"Bearer " + key}} }
 
 // createStream makes a stream with everything that is sealed, and returns its id
-// and the whole answer.
+// and the whole response.
 func createStream(w *harness.Weir) (id, text string) {
 	w.T.Helper()
 	var stream map[string]any
@@ -394,16 +394,16 @@ func streams(w *harness.Weir) map[string]string {
 	w.T.Helper()
 	found := map[string]string{}
 	for query := (url.Values{"limit": {"100"}}); ; {
-		answer, body := send(w, "GET", "/api/stream?"+query.Encode(), bearer(w.Key), nil)
+		response, body := send(w, "GET", "/api/stream?"+query.Encode(), bearer(w.Key), nil)
 		var page []map[string]any
-		if err := json.Unmarshal(body, &page); err != nil || answer.StatusCode != http.StatusOK {
-			w.T.Fatalf("list streams: %d %s", answer.StatusCode, body)
+		if err := json.Unmarshal(body, &page); err != nil || response.StatusCode != http.StatusOK {
+			w.T.Fatalf("list streams: %d %s", response.StatusCode, body)
 		}
 		for _, stream := range page {
 			id, text := describe(w.T, stream)
 			found[id] = text
 		}
-		next := regexp.MustCompile(`<[^>]*\?([^>]*)>; rel="next"`).FindStringSubmatch(answer.Header.Get("Link"))
+		next := regexp.MustCompile(`<[^>]*\?([^>]*)>; rel="next"`).FindStringSubmatch(response.Header.Get("Link"))
 		if next == nil {
 			return found
 		}

@@ -50,24 +50,24 @@ func crowded(t *testing.T, w *harness.Weir) (quiet, beside time.Duration) {
 
 	before, during := newEncoded(w, rtmp), newEncoded(w, rtmp)
 	began := time.Now()
-	before.begin("20")
+	before.startEncoder("20")
 	before.waitActive()
 	quiet = time.Since(began)
 
 	crowd := newCrowd(w, rtmp, before.PlaybackID)
-	crowd.begin()
+	crowd.connectAll()
 	for range 10 {
-		crowd.checkAnswers() // while all of them come
+		crowd.checkResponses() // while all of them come
 	}
 	began = time.Now()
-	during.begin("5")
+	during.startEncoder("5")
 	during.waitActive()
 	beside = time.Since(began)
 	t.Logf("a new encoder is on air after %v, without the crowd after %v", beside, quiet)
 	most := 0
 	for range 20 {
 		most = max(most, countFiles(t, process))
-		crowd.checkAnswers()
+		crowd.checkResponses()
 	}
 	for _, e := range []*encoded{before, during} {
 		e.checkFrames()
@@ -120,8 +120,8 @@ func newEncoded(w *harness.Weir, rtmp string) *encoded {
 	return e
 }
 
-// begin starts the encoder.
-func (e *encoded) begin(seconds string) {
+// startEncoder starts the encoder.
+func (e *encoded) startEncoder(seconds string) {
 	e.w.T.Helper()
 	e.cmd = exec.CommandContext(e.w.T.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", "testsrc2=size=160x90:rate=25:duration="+seconds,
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "50", "-map", "0:v", "-flags", "+global_header",
@@ -203,7 +203,7 @@ type crowd struct {
 	connected atomic.Int64 // over HTTP and RTMP
 
 	mu      sync.Mutex
-	offered map[int]int // offers by the status of their answers; 0 = none
+	offered map[int]int // offers by the status of their responses; 0 = none
 }
 
 func newCrowd(w *harness.Weir, rtmp, playbackID string) *crowd {
@@ -212,8 +212,8 @@ func newCrowd(w *harness.Weir, rtmp, playbackID string) *crowd {
 	}
 }
 
-// begin begins to fill weir with connections. Who is hung up on connects again.
-func (c *crowd) begin() {
+// connectAll begins to fill weir with connections. Who is hung up on connects again.
+func (c *crowd) connectAll() {
 	ctx, stop := context.WithCancel(context.WithoutCancel(c.t.Context()))
 	c.stop = stop
 	c.t.Cleanup(c.end)
@@ -268,17 +268,17 @@ func (c *crowd) postOffer(ctx context.Context) {
 	}
 	r.Header.Set("Content-Type", "application/sdp")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer(offersFrom).DialContext}}
-	if answer, err := client.Do(r); err == nil {
-		_ = answer.Body.Close()
-		status = answer.StatusCode
+	if response, err := client.Do(r); err == nil {
+		_ = response.Body.Close()
+		status = response.StatusCode
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offered[status]++
 }
 
-// checkAnswers sends requests over new connections: they must all be answered.
-func (c *crowd) checkAnswers() {
+// checkResponses sends requests over new connections: they must all be answered.
+func (c *crowd) checkResponses() {
 	c.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for path, key := range map[string]string{"/api/stream": c.w.Key, "/healthz": ""} {
@@ -289,14 +289,14 @@ func (c *crowd) checkAnswers() {
 		if key != "" {
 			r.Header.Set("Authorization", "Bearer "+key)
 		}
-		answer, err := client.Do(r)
+		response, err := client.Do(r)
 		if err != nil {
 			c.t.Errorf("%s: %v", path, err)
 			continue
 		}
-		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			c.t.Errorf("%s: %d", path, answer.StatusCode)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			c.t.Errorf("%s: %d", path, response.StatusCode)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestFairSoak(t *testing.T) {
 			quiet, beside := crowded(t, w)
 			seconds := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 			table.Add(t, engine, "connections", "a new encoder is on air after", seconds(quiet), seconds(beside), "2 s", beside <= 2*time.Second)
-			table.Add(t, engine, "connections", "lost frames, requests without an answer", "-", "none", "none", !t.Failed())
+			table.Add(t, engine, "connections", "lost frames, requests without a response", "-", "none", "none", !t.Failed())
 		})
 	}
 }

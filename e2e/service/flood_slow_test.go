@@ -128,13 +128,13 @@ func drip(conn net.Conn, limit time.Duration, beginning string) error {
 	if _, err := io.WriteString(conn, beginning); err != nil {
 		return err
 	}
-	answer := make([]byte, 4096)
+	response := make([]byte, 4096)
 	for end := time.Now().Add(limit + wait.Limit); time.Now().Before(end); {
 		if _, err := conn.Write([]byte{' '}); err != nil {
 			return nil
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		if _, err := conn.Read(answer); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := conn.Read(response); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		}
 	}
@@ -154,26 +154,26 @@ func (s *slowClients) idle(conn net.Conn, limit time.Duration) error {
 	return harness.HungUp(conn, limit)
 }
 
-// read asks for a large answer and reads it so slowly that weir must give up. What
-// the kernel holds can still be read then, but the end of the answer is not there.
+// read asks for a large response and reads it so slowly that weir must give up. What
+// the kernel holds can still be read then, but the end of the response is not there.
 func (s *slowClients) read(conn net.Conn, limit time.Duration) error {
 	if _, err := io.WriteString(conn, "GET "+s.list+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.key+"\r\n\r\n"); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, long: limit + 10*time.Second}), nil)
+	response, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, long: limit + 10*time.Second}), nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the list is answered with %d", answer.StatusCode)
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the list is answered with %d", response.StatusCode)
 	}
-	_, err = io.Copy(io.Discard, answer.Body)
+	_, err = io.Copy(io.Discard, response.Body)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return harness.ErrConnected
 	case err == nil:
-		return errors.New("weir sent all of the answer although nobody read it for a long time")
+		return errors.New("weir sent all of the response although nobody read it for a long time")
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 		return r.conn.Read(p)
 	}
 	n, err := r.conn.Read(p[:min(len(p), 256)])
-	if r.end.IsZero() { // to make the answer took weir a while, which is not the client's
+	if r.end.IsZero() { // to make the response took weir a while, which is not the client's
 		r.end = time.Now().Add(r.long)
 	}
 	time.Sleep(500 * time.Millisecond)

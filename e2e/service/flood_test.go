@@ -57,9 +57,9 @@ type flood struct {
 
 	sent int // requests of the flood, after run
 
-	mu      sync.Mutex
-	answers map[string]map[int]int // kind → status → how often; 0 = no answer
-	wrong   []string               // answers that are not 4xx
+	mu        sync.Mutex
+	responses map[string]map[int]int // kind → status → how often; 0 = no response
+	wrong     []string               // responses that are not 4xx
 }
 
 // newFlood makes what the flood needs to exist, and the requests that it consists of.
@@ -67,7 +67,7 @@ func newFlood(t *testing.T, w *harness.Weir, l load) *flood {
 	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	f := &flood{t: t, w: w, load: l, addr: strings.TrimPrefix(w.URL, "http://"), answers: map[string]map[int]int{}}
+	f := &flood{t: t, w: w, load: l, addr: strings.TrimPrefix(w.URL, "http://"), responses: map[string]map[int]int{}}
 	b := &bad{random: rand.New(rand.NewPCG(seed, 0)), host: f.addr, key: w.Key, ids: map[string]string{}}
 	long := strings.Repeat("a long name ", 500)
 	f.parallel(1000, func(i int) error {
@@ -96,14 +96,14 @@ var cursorInLink = regexp.MustCompile(`[?&]cursor=([^&>]+)`)
 // secondPage returns the cursor of a second page.
 func (f *flood) secondPage() string {
 	f.t.Helper()
-	answer, err := f.ask("GET", "/api/stream?limit=1", nil)
+	response, err := f.ask("GET", "/api/stream?limit=1", nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer func() { _ = answer.Body.Close() }()
-	link := cursorInLink.FindStringSubmatch(answer.Header.Get("Link"))
+	defer func() { _ = response.Body.Close() }()
+	link := cursorInLink.FindStringSubmatch(response.Header.Get("Link"))
 	if link == nil {
-		f.t.Fatalf("no cursor in %q", answer.Header.Get("Link"))
+		f.t.Fatalf("no cursor in %q", response.Header.Get("Link"))
 	}
 	cursor, err := url.QueryUnescape(link[1])
 	if err != nil {
@@ -149,19 +149,19 @@ func (f *flood) ask(method, path string, body any) (*http.Response, error) {
 	return http.DefaultClient.Do(r)
 }
 
-// send is ask for a request that must succeed; the answer is read into v.
+// send is ask for a request that must succeed; the response is read into v.
 func (f *flood) send(method, path string, body, v any) error {
-	answer, err := f.ask(method, path, body)
+	response, err := f.ask(method, path, body)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err
 	}
-	if answer.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, harness.Tail(string(text)))
+	if response.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, harness.Tail(string(text)))
 	}
 	if v == nil {
 		return nil
@@ -170,7 +170,7 @@ func (f *flood) send(method, path string, body, v any) error {
 }
 
 // run floods weir and looks at what it does. It returns how long the good client
-// waited for each answer. Slow clients are watched to their end, the idle ones
+// waited for each response. Slow clients are watched to their end, the idle ones
 // among them only when there is the timeout for that.
 func (f *flood) run(long time.Duration, patient bool) (waited []goodReply) {
 	f.t.Helper()
@@ -225,10 +225,10 @@ func (f *flood) attack(ctx context.Context, i int) {
 func (f *flood) note(r badRequest, status int, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.answers[r.kind] == nil {
-		f.answers[r.kind] = map[int]int{}
+	if f.responses[r.kind] == nil {
+		f.responses[r.kind] = map[int]int{}
 	}
-	f.answers[r.kind][status]++
+	f.responses[r.kind][status]++
 	if status != 0 && (status < 400 || status > 499) || len(text) > 64<<10 {
 		f.wrong = append(f.wrong, fmt.Sprintf("%s: %q %q: %d %q", r.kind, r.head[:min(len(r.head), 300)], r.body[:min(len(r.body), 300)], status, text[:min(len(text), 300)]))
 	}
@@ -250,7 +250,7 @@ func (c *attacker) close() {
 	}
 }
 
-// send sends a request and returns the answer; 0 = there was none.
+// send sends a request and returns the response; 0 = there was none.
 func (c *attacker) send(ctx context.Context, r badRequest) (status int, text string, err error) {
 	if c.conn == nil {
 		d := net.Dialer{LocalAddr: c.from}
@@ -271,18 +271,18 @@ func (c *attacker) send(ctx context.Context, r badRequest) (status int, text str
 	if len(r.body) < 64<<10 {
 		write()
 	} else {
-		wg.Go(write) // the answer comes while we still write
+		wg.Go(write) // the response comes while we still write
 	}
-	answer, err := http.ReadResponse(c.reader, &http.Request{Method: r.method})
+	response, err := http.ReadResponse(c.reader, &http.Request{Method: r.method})
 	if err != nil {
 		c.close()
 		return 0, "", err
 	}
-	all, err := io.ReadAll(answer.Body)
-	if answer.Close || r.closes || err != nil {
+	all, err := io.ReadAll(response.Body)
+	if response.Close || r.closes || err != nil {
 		c.close()
 	}
-	return answer.StatusCode, string(all), nil
+	return response.StatusCode, string(all), nil
 }
 
 // goodReply is how long the good client waited for the response to a request.
@@ -352,13 +352,13 @@ func (f *flood) goodRequest(request string, i int, id string) error {
 	return fmt.Errorf("%s %s got %+v", request, id, got)
 }
 
-// check looks at the answers of the flood, and whether weir still stands.
+// check looks at the responses of the flood, and whether weir still stands.
 func (f *flood) check(long time.Duration) {
 	f.t.Helper()
 	sent, answered := 0, 0
-	for _, kind := range slices.Sorted(maps.Keys(f.answers)) {
-		f.t.Logf("%-20s %v", kind, f.answers[kind])
-		for status, n := range f.answers[kind] {
+	for _, kind := range slices.Sorted(maps.Keys(f.responses)) {
+		f.t.Logf("%-20s %v", kind, f.responses[kind])
+		for status, n := range f.responses[kind] {
 			sent += n
 			if status != 0 {
 				answered += n

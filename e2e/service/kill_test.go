@@ -62,11 +62,11 @@ type killing struct {
 	hooks  []string // ids
 	random *rand.Rand
 
-	base     atomic.Pointer[string] // where weir is now
-	mu       sync.Mutex
-	answered map[string]bool // changes that were answered with 2xx, by the name that they gave
-	kills    int
-	resumed  []time.Duration // from a restart until something that was cut off arrived again
+	base         atomic.Pointer[string] // where weir is now
+	mu           sync.Mutex
+	acknowledged map[string]bool // changes that were answered with 2xx, by the name that they gave
+	kills        int
+	resumed      []time.Duration // from a restart until something that was cut off arrived again
 }
 
 func (k *killing) run(deliveries int) {
@@ -76,7 +76,7 @@ func (k *killing) run(deliveries int) {
 	if k.owner, err = k.store.FirstUser(k.t.Context()); err != nil {
 		k.t.Fatal(err)
 	}
-	k.answered = map[string]bool{}
+	k.acknowledged = map[string]bool{}
 	for _, name := range []string{"one", "two"} {
 		var hook struct{ ID string }
 		k.w.Must("POST", "/api/webhook", map[string]any{
@@ -194,7 +194,7 @@ func (k *killing) send(ctx context.Context, method, path, name string, body map[
 			k.t.Errorf("%s %s: %d", method, path, status)
 		default:
 			k.mu.Lock()
-			k.answered[name] = true
+			k.acknowledged[name] = true
 			k.mu.Unlock()
 		}
 		return
@@ -211,18 +211,18 @@ func (k *killing) try(ctx context.Context, method, path string, body map[string]
 		return 0, err
 	}
 	r.Header.Set("Authorization", "Bearer "+k.w.Key)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return 0, err
 	}
-	return answer.StatusCode, answer.Body.Close()
+	return response.StatusCode, response.Body.Close()
 }
 
 // killAll kills weir at random points of the way, in the three ways, each twice,
 // and starts it again each time.
 func (k *killing) killAll(deliveries int) {
 	k.t.Helper()
-	ways := []func(){k.killAnytime, k.killHolding, k.killAfterAnswer, k.killAnytime, k.killHolding, k.killAfterAnswer}
+	ways := []func(){k.killAnytime, k.killHolding, k.killAfterResponse, k.killAnytime, k.killHolding, k.killAfterResponse}
 	points := make([]int, len(ways))
 	for i := range points {
 		points[i] = 1 + k.random.IntN(deliveries*9/10)
@@ -272,12 +272,12 @@ func (k *killing) explain() {
 // killAnytime kills weir while it does whatever it does.
 func (k *killing) killAnytime() { k.kill() }
 
-// killHolding kills weir while deliveries wait for answers of the receiver, and sees to
+// killHolding kills weir while deliveries wait for responses of the receiver, and sees to
 // it that those are taken up again.
 func (k *killing) killHolding() {
 	k.t.Helper()
 	before := len(k.to.all())
-	k.to.hold()
+	k.to.holdResponses()
 	assets := seedAssets(k.t, k.store, 8) // so that there is something to hold, even at the end
 	for _, asset := range assets {
 		k.change(k.t.Context(), asset, 0)
@@ -306,8 +306,8 @@ func (k *killing) killHolding() {
 	k.kill() // and once more, while it takes up
 }
 
-// killAfterAnswer kills weir the moment it has answered a change.
-func (k *killing) killAfterAnswer() {
+// killAfterResponse kills weir the moment it has answered a change.
+func (k *killing) killAfterResponse() {
 	k.t.Helper()
 	asset := seedAssets(k.t, k.store, 1)[0]
 	k.create(k.t.Context())
@@ -393,7 +393,7 @@ func (k *killing) check(events []words.Event) {
 		}
 		last[line] = number[a.event]
 	}
-	for name := range k.answered {
+	for name := range k.acknowledged {
 		for _, hook := range k.hooks {
 			if !arrived[hook+name] {
 				k.t.Errorf("change %s was answered and its event never arrived at webhook %s", name, hook)

@@ -35,7 +35,7 @@ func TestNodeLost(t *testing.T) {
 	a, b := harness.TwoNodes(t)
 	to := newReceiver(t)
 	newHook(a, to)
-	to.hold()
+	to.holdResponses()
 	newAsset(a, "taken-over")
 	to.until(t, "something arrives", func(_ []arrival, held int) bool { return held == 1 })
 	b.Start()
@@ -65,15 +65,15 @@ func TestNodeSuspended(t *testing.T) {
 	st := a.OpenStore()
 	asset := seedAssets(t, st, 1)[0]
 	one := func(_ []arrival, held int) bool { return held == 1 }
-	to.hold()
+	to.holdResponses()
 	a.Must("PATCH", "/api/asset/"+asset, map[string]any{"name": "first"}, nil)
 	to.until(t, "something arrives", one)
 	b.Start()
 	harness.Suspend(t, a.Cmd.Process.Pid)
 	harness.Eventually(t, func() error { return stopped(a) })
-	to.release() // the answer waits for the node to read it
-	to.until(t, "the answer is given", func(_ []arrival, held int) bool { return held == 0 })
-	to.hold()
+	to.release() // the response waits for the node to read it
+	to.until(t, "the response is sent", func(_ []arrival, held int) bool { return held == 0 })
+	to.holdResponses()
 	to.until(t, "the other node takes over", one)
 	harness.Resume(t, a.Cmd.Process.Pid)
 	harness.Eventually(t, func() error {
@@ -230,17 +230,17 @@ func request(t *testing.T, base, method, path, authorization, body string, v any
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = answer.Body.Close() }()
+	defer func() { _ = response.Body.Close() }()
 	if v != nil {
-		if err := json.NewDecoder(answer.Body).Decode(v); err != nil {
-			t.Fatalf("%s %s: %d: %v", method, path, answer.StatusCode, err)
+		if err := json.NewDecoder(response.Body).Decode(v); err != nil {
+			t.Fatalf("%s %s: %d: %v", method, path, response.StatusCode, err)
 		}
 	}
-	return answer.StatusCode
+	return response.StatusCode
 }
 
 // created returns the cursor of the next event that tells of a new asset, and the

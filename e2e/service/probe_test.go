@@ -22,24 +22,24 @@ import (
 	"weir/e2e/harness"
 )
 
-// visitor sends requests and searches the answers for secrets.
-type visitor struct {
+// prober sends requests and searches the responses for secrets.
+type prober struct {
 	*secrets
 	w      *harness.Weir
 	header http.Header // of every request
 	from   string      // an address of this machine; "" = any
 }
 
-// reply is an answer that has been searched.
+// reply is a response that has been searched.
 type reply struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// gets sends a request that must succeed. Of all secrets, the answer may have only
+// gets sends a request that must succeed. Of all secrets, the response may have only
 // those named.
-func (v visitor) gets(method, path string, body any, mayHave ...string) reply {
+func (v prober) gets(method, path string, body any, mayHave ...string) reply {
 	v.t.Helper()
 	r := v.sends(method, path, body, mayHave...)
 	if r.status >= 400 {
@@ -49,7 +49,7 @@ func (v visitor) gets(method, path string, body any, mayHave ...string) reply {
 }
 
 // isRefused sends a request that must be refused.
-func (v visitor) isRefused(method, path string, body any, mayHave ...string) {
+func (v prober) isRefused(method, path string, body any, mayHave ...string) {
 	v.t.Helper()
 	if r := v.sends(method, path, body, mayHave...); r.status < 400 || r.status > 499 {
 		v.t.Errorf("%s %s: %d %s, want 4xx", method, path, r.status, r.text)
@@ -57,7 +57,7 @@ func (v visitor) isRefused(method, path string, body any, mayHave ...string) {
 }
 
 // sends sends a request. The body is text as it is, a form, or JSON.
-func (v visitor) sends(method, path string, body any, mayHave ...string) reply {
+func (v prober) sends(method, path string, body any, mayHave ...string) reply {
 	v.t.Helper()
 	header := v.header.Clone()
 	if header == nil {
@@ -91,23 +91,23 @@ func (v visitor) sends(method, path string, body any, mayHave ...string) reply {
 		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	var all bytes.Buffer
-	_ = answer.Header.Write(&all) // to memory
+	_ = response.Header.Write(&all) // to memory
 	all.Write(text)
-	v.search("the answer to "+method+" "+path+" "+content[:min(len(content), 200)], all.Bytes(), mayHave...)
-	return reply{answer.StatusCode, answer.Header, string(text)}
+	v.search("the response to "+method+" "+path+" "+content[:min(len(content), 200)], all.Bytes(), mayHave...)
+	return reply{response.StatusCode, response.Header, string(text)}
 }
 
-// get returns a member of a JSON answer: "asset.id".
+// get returns a member of a JSON response: "asset.id".
 func (r reply) get(t *testing.T, path string) string {
 	t.Helper()
 	var value any
@@ -172,23 +172,23 @@ func hooks(t *testing.T) (address string, got, gate *harness.LockedBuffer) {
 }
 
 // listen keeps the events that weir tells of, until weir ends.
-func (v visitor) listen() (got *harness.LockedBuffer, ended <-chan struct{}) {
+func (v prober) listen() (got *harness.LockedBuffer, ended <-chan struct{}) {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), "GET", v.w.URL+"/api/events", nil)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	r.Header = v.header
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		v.t.Fatalf("GET /api/events: %v, %v", err, answer)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil || response.StatusCode != http.StatusOK {
+		v.t.Fatalf("GET /api/events: %v, %v", err, response)
 	}
 	got = &harness.LockedBuffer{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer answer.Body.Close()
-		_, _ = io.Copy(got, answer.Body) // until weir drains
+		defer response.Body.Close()
+		_, _ = io.Copy(got, response.Body) // until weir drains
 	}()
 	return got, done
 }

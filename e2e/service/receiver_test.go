@@ -22,14 +22,14 @@ type arrival struct {
 }
 
 // receiver is the server behind a webhook. It notes what arrives and answers 200,
-// or holds its answers back.
+// or holds its responses back.
 type receiver struct {
 	url string
 
 	mu       sync.Mutex
 	arrivals []arrival
-	held     int           // requests that wait for their answer
-	open     chan struct{} // closed when answers are given
+	held     int           // requests that wait for their response
+	open     chan struct{} // closed when responses are sent
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -66,15 +66,15 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	open := r.take(arrival{body.WebhookID, body.ID, body.Payload.Asset.Snapshot.Name, time.Now()})
-	defer r.give()
+	open := r.record(arrival{body.WebhookID, body.ID, body.Payload.Asset.Snapshot.Name, time.Now()})
+	defer r.responded()
 	select {
 	case <-open:
 	case <-hr.Context().Done(): // weir is gone
 	}
 }
 
-func (r *receiver) take(a arrival) (open <-chan struct{}) {
+func (r *receiver) record(a arrival) (open <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.arrivals = append(r.arrivals, a)
@@ -82,20 +82,20 @@ func (r *receiver) take(a arrival) (open <-chan struct{}) {
 	return r.open
 }
 
-func (r *receiver) give() {
+func (r *receiver) responded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held--
 }
 
-// hold keeps back the answers to what arrives from now on.
-func (r *receiver) hold() {
+// holdResponses keeps back the responses to what arrives from now on.
+func (r *receiver) holdResponses() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = make(chan struct{})
 }
 
-// release gives the answers that were held back, and all later ones at once.
+// release gives the responses that were held back, and all later ones at once.
 func (r *receiver) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

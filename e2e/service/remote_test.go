@@ -192,7 +192,7 @@ func TestRemoteCommands(t *testing.T) {
 		t.Errorf("the list of assets:\n%s", list)
 	}
 
-	// Events arrived, signed, and each answer was printed.
+	// Events arrived, signed, and each response was printed.
 	for _, name := range []string{"asset.created", "asset.ready"} {
 		r := <-received
 		body, _ := bodies.Load(r)

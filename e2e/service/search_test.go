@@ -14,36 +14,36 @@ import (
 	domain "weir/internal/weir"
 )
 
-// piece is how much of a secret gives it away: a dozen characters in a row.
-const piece = 12
+// window is how much of a secret gives it away: a dozen characters in a row.
+const window = 12
 
 // secrets finds values that were planted, whole or in part, in the forms in which
 // they could have been written somewhere: as they are, percent-encoded, escaped as
 // in JSON or Go, in hexadecimal digits and in base64, in any case.
 type secrets struct {
-	t      *testing.T
-	values map[string]string          // by name
-	pieces map[[piece]byte]string     // of every form of every value → name
-	starts [1 << 24 / 8]byte          // a bit for the first three bytes of each piece
-	known  map[string]map[string]bool // what was reported, by place and name, so that it is once
+	t       *testing.T
+	values  map[string]string          // by name
+	windows map[[window]byte]string    // of every form of every value → name
+	starts  [1 << 24 / 8]byte          // a bit for the first three bytes of each window
+	known   map[string]map[string]bool // what was reported, by place and name, so that it is once
 }
 
 func newSecrets(t *testing.T) *secrets {
-	return &secrets{t: t, values: map[string]string{}, pieces: map[[piece]byte]string{}, known: map[string]map[string]bool{}}
+	return &secrets{t: t, values: map[string]string{}, windows: map[[window]byte]string{}, known: map[string]map[string]bool{}}
 }
 
 // plant adds a value that must stay a secret, and returns it.
 func (s *secrets) plant(name, value string) string {
 	s.t.Helper()
-	if len(value) < piece || s.values[name] != "" {
+	if len(value) < window || s.values[name] != "" {
 		s.t.Fatalf("%s: the value %q is too short to be found, or there is one of that name", name, value)
 	}
 	s.values[name] = value
 	for _, form := range forms(value) {
 		form := lower([]byte(form))
-		for i := range len(form) - piece + 1 {
-			p := [piece]byte(form[i:])
-			s.pieces[p] = name
+		for i := range len(form) - window + 1 {
+			p := [window]byte(form[i:])
+			s.windows[p] = name
 			start := int(p[0])<<16 | int(p[1])<<8 | int(p[2])
 			s.starts[start/8] |= 1 << (start % 8)
 		}
@@ -84,12 +84,12 @@ func (s *secrets) search(place string, content []byte, mayHave ...string) {
 func (s *secrets) find(content []byte) map[string]string {
 	found := map[string]string{}
 	text := lower(content)
-	for i := range max(0, len(text)-piece+1) {
+	for i := range max(0, len(text)-window+1) {
 		start := int(text[i])<<16 | int(text[i+1])<<8 | int(text[i+2])
 		if s.starts[start/8]&(1<<(start%8)) == 0 {
 			continue
 		}
-		if name, ok := s.pieces[[piece]byte(text[i:])]; ok && found[name] == "" {
+		if name, ok := s.windows[[window]byte(text[i:])]; ok && found[name] == "" {
 			found[name] = string(content[max(0, i-60):min(len(content), i+60)])
 		}
 	}
@@ -156,7 +156,7 @@ func TestSearch(t *testing.T) {
 			}
 		}
 	}
-	if found := s.find([]byte(noise + plain[:piece-1] + "\n" + noise)); len(found) > 0 {
+	if found := s.find([]byte(noise + plain[:window-1] + "\n" + noise)); len(found) > 0 {
 		t.Errorf("found %v where nothing is", found)
 	}
 }

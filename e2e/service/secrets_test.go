@@ -28,9 +28,9 @@ import (
 // commands in every way that has to do with them, rightly and wrongly, and then
 // looks for the secrets in all places where somebody else could find them.
 //
-// A secret may be shown where a person asks for it: in the answer that makes it,
+// A secret may be shown where a person asks for it: in the response that makes it,
 // and to the owner where the contract says so (the key and the pull source of a
-// stream, the URL of a webhook). Each request below names what its answer may have.
+// stream, the URL of a webhook). Each request below names what its response may have.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
@@ -50,10 +50,10 @@ func TestSecretsStayInside(t *testing.T) {
 type hunt struct {
 	*secrets
 	w       *harness.Weir
-	anybody visitor // without a credential
-	owner   visitor // with the key of the first account
-	other   visitor // with the key of another account
-	temp    string  // weir's folder for temporary files
+	anybody prober // without a credential
+	owner   prober // with the key of the first account
+	other   prober // with the key of another account
+	temp    string // weir's folder for temporary files
 
 	metrics   string                // address of
 	spans     *harness.LockedBuffer // what weir told the collector
@@ -86,14 +86,14 @@ func newHunt(t *testing.T, w *harness.Weir) *hunt {
 	w.Env = []string{"TMPDIR=" + h.temp, "OTEL_EXPORTER_OTLP_ENDPOINT=" + address, "OTEL_BSP_SCHEDULE_DELAY=100"}
 	w.Start("--log-level", "debug", "--ops", h.metrics)
 	h.children, h.unwatch = watchChildren(w)
-	h.anybody = visitor{secrets: h.secrets, w: w}
+	h.anybody = prober{secrets: h.secrets, w: w}
 	h.owner = h.with("Bearer " + w.Key)
 	h.events, h.listening = h.owner.listen()
 	return h
 }
 
-func (h *hunt) with(credential string) visitor {
-	return visitor{secrets: h.secrets, w: h.w, header: http.Header{"Authorization": {credential}}}
+func (h *hunt) with(credential string) prober {
+	return prober{secrets: h.secrets, w: h.w, header: http.Header{"Authorization": {credential}}}
 }
 
 type object = map[string]any
@@ -157,15 +157,15 @@ func (h *hunt) people() {
 	h.other.gets("GET", "/api/user/me", nil)
 }
 
-// browser is the visitor who was given a cookie.
-func (h *hunt) browser(in reply, name string) visitor {
+// browser is the client that was given a cookie.
+func (h *hunt) browser(in reply, name string) prober {
 	h.t.Helper()
 	cookie := (&http.Response{Header: in.header}).Cookies()
 	if len(cookie) != 1 {
 		h.t.Fatalf("log in: %d, cookies %v", in.status, cookie)
 	}
 	h.plant(name, cookie[0].Value)
-	return visitor{secrets: h.secrets, w: h.w, header: http.Header{"Cookie": {cookie[0].Name + "=" + cookie[0].Value}}}
+	return prober{secrets: h.secrets, w: h.w, header: http.Header{"Cookie": {cookie[0].Name + "=" + cookie[0].Value}}}
 }
 
 // plantToken plants the signature of a log-in; the rest of it is no secret. Two of
@@ -430,7 +430,7 @@ func (h *hunt) gate() {
 }
 
 // plantPrivateKey plants the secret number of a signing key, as it is and as it
-// stands in the two nested base64 texts of the answer. The rest of them is common
+// stands in the two nested base64 texts of the response. The rest of them is common
 // to all keys, or the public half.
 func (h *hunt) plantPrivateKey(encoded string) {
 	h.t.Helper()
@@ -498,7 +498,7 @@ func (h *hunt) mistakes() {
 			guesser.from = "127.0.1." + strconv.Itoa(guesses) // each address may be wrong a few times only
 			guesser.isRefused("GET", "/api/stream", nil)
 		}
-		odd := visitor{secrets: h.secrets, w: h.w, header: http.Header{
+		odd := prober{secrets: h.secrets, w: h.w, header: http.Header{
 			"Cookie": {"weir=" + in}, "Referer": {"https://example.com/?key=" + in}, "User-Agent": {in}, "X-Api-Key": {in},
 		}}
 		odd.isRefused("GET", "/api/stream", nil)
@@ -567,13 +567,13 @@ func (h *hunt) commands() {
 func (h *hunt) finish() {
 	h.t.Helper()
 	h.untilTold()
-	answer, err := http.Get("http://" + h.metrics + "/metrics")
+	response, err := http.Get("http://" + h.metrics + "/metrics")
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	metrics := &harness.LockedBuffer{}
-	_ = answer.Write(metrics) // to memory
-	_ = answer.Body.Close()
+	_ = response.Write(metrics) // to memory
+	_ = response.Body.Close()
 	h.searchFiles("while weir runs", h.w.Data)
 	h.unwatch()
 	h.w.Stop()

@@ -62,9 +62,9 @@ func TestFirstStart(t *testing.T) {
 			t.Errorf("the console answers %d %s", status, page)
 		}
 		curl := exec.CommandContext(t.Context(), "sh", "-c", printed(`(curl .*)\n`))
-		answer, err := curl.Output()
-		if err != nil || string(answer) != "[]" {
-			t.Errorf("%s: %v, %q, want an empty list", curl.Args[2], err, answer)
+		response, err := curl.Output()
+		if err != nil || string(response) != "[]" {
+			t.Errorf("%s: %v, %q, want an empty list", curl.Args[2], err, response)
 		}
 
 		w.Stop()
@@ -239,7 +239,7 @@ func TestNotReadyWithoutDatabase(t *testing.T) {
 	w.Stop()
 }
 
-// TestAccessLog finds each request in the log, once, by the id in its answer.
+// TestAccessLog finds each request in the log, once, by the id in its response.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	w := harness.NewWeir(t)
@@ -266,11 +266,11 @@ func TestAccessLog(t *testing.T) {
 		if request.id != "" {
 			header.Set("X-Request-Id", request.id)
 		}
-		answer, body := send(w, request.method, request.path, header, nil)
-		if answer.StatusCode != request.Status {
-			t.Errorf("%s: %d %s", request.Route, answer.StatusCode, body)
+		response, body := send(w, request.method, request.path, header, nil)
+		if response.StatusCode != request.Status {
+			t.Errorf("%s: %d %s", request.Route, response.StatusCode, body)
 		}
-		id := answer.Header.Get("X-Request-Id")
+		id := response.Header.Get("X-Request-Id")
 		if id == "" || strings.Contains(id, w.Key) || request.id == given && id != given {
 			t.Errorf("%s: request id %q", request.Route, id)
 		}
@@ -380,8 +380,8 @@ func writeSecret(w *harness.Weir) {
 // page gets a page without a credential.
 func page(w *harness.Weir, path string) (int, string) {
 	w.T.Helper()
-	answer, body := send(w, "GET", path, nil, nil)
-	return answer.StatusCode, string(body)
+	response, body := send(w, "GET", path, nil, nil)
+	return response.StatusCode, string(body)
 }
 
 // send sends a request as it is given.
@@ -394,16 +394,16 @@ func send(w *harness.Weir, method, path string, header http.Header, body io.Read
 	if header != nil {
 		r.Header = header
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return answer, text
+	return response, text
 }
 
 // slowRequest is a request of which the handler has begun to read the body.
@@ -442,36 +442,36 @@ func beginRequest(w *harness.Weir) *slowRequest {
 	return r
 }
 
-// finish sends the second half and returns the answer.
+// finish sends the second half and returns the response.
 func (r *slowRequest) finish() (int, string) {
 	r.t.Helper()
 	_ = r.conn.SetDeadline(time.Now().Add(wait.Limit))
 	if _, err := io.WriteString(r.conn, r.rest); err != nil {
 		r.t.Fatal(err)
 	}
-	answer, err := http.ReadResponse(r.read, nil)
+	response, err := http.ReadResponse(r.read, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return answer.StatusCode, string(body)
+	return response.StatusCode, string(body)
 }
 
 // untilDraining waits until weir says that it takes no more requests.
 func untilDraining(w *harness.Weir) {
 	w.T.Helper()
 	harness.Eventually(w.T, func() error {
-		answer, err := http.Get(w.URL + "/readyz")
+		response, err := http.Get(w.URL + "/readyz")
 		if err != nil {
 			return fmt.Errorf("while a request is in flight, /readyz must say that weir drains: %w", err)
 		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusServiceUnavailable {
-			return errors.New("weir drains, but /readyz answers " + answer.Status)
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusServiceUnavailable {
+			return errors.New("weir drains, but /readyz answers " + response.Status)
 		}
 		return nil
 	})

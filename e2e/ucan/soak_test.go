@@ -250,13 +250,13 @@ func save(t *testing.T, address, name string) (cid string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	answer, err := http.Get(address)
+	response, err := http.Get(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if _, err := io.Copy(f, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatal(answer.Status, err)
+	defer response.Body.Close()
+	if _, err := io.Copy(f, response.Body); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatal(response.Status, err)
 	}
-	return strings.Trim(answer.Header.Get("Etag"), `"`)
+	return strings.Trim(response.Header.Get("Etag"), `"`)
 }

@@ -188,9 +188,9 @@ func refused(t *testing.T, r *rig, w *harness.Weir, did, film string) {
 	all["cut off"] = bad{good[:len(good)-100], "it is truncated"}
 	all["changed"] = bad{good[:700] + string(good[700]^1) + good[701:], "so it was changed"}
 	for name, b := range all {
-		status, answer := w.Do("POST", "/api/transcode", transcode(film, b.proof))
+		status, response := w.Do("POST", "/api/transcode", transcode(film, b.proof))
 		var body struct{ Errors []string }
-		if err := json.Unmarshal(answer, &body); err != nil {
+		if err := json.Unmarshal(response, &body); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(body.Errors, "\n"); status != http.StatusUnprocessableEntity || !strings.Contains(got, "storage.credentials.proof: ") || !strings.Contains(got, b.want) {

@@ -337,14 +337,14 @@ func (f *faults) leavesNothing(idle int) {
 // profile reads what weir tells of itself.
 func (f *faults) profile(name string) string {
 	f.T.Helper()
-	answer, err := http.Get("http://" + f.ops + "/debug/pprof/" + name)
+	response, err := http.Get("http://" + f.ops + "/debug/pprof/" + name)
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		f.T.Fatalf("%s: %d %v", name, answer.StatusCode, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		f.T.Fatalf("%s: %d %v", name, response.StatusCode, err)
 	}
 	return string(text)
 }

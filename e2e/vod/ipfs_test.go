@@ -62,7 +62,7 @@ func toSpace(input, proof string) map[string]any {
 	}
 }
 
-// anonymous asks for something without a key, and returns the answer with its body.
+// anonymous asks for something without a key, and returns the response with its body.
 func anonymous(t *testing.T, address string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -72,16 +72,16 @@ func anonymous(t *testing.T, address string, headers ...string) (*http.Response,
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer, body
+	return response, body
 }
 
 // TestIPFS transcodes a film into a space, plays it from the gateway, and removes it.
@@ -117,9 +117,9 @@ func TestIPFS(t *testing.T) {
 	for _, file := range out.MP4 {
 		harness.FFmpeg(t, "-i", gateway+file.Path, "-f", "null", "-")
 		_, whole := anonymous(t, gateway+file.Path)
-		answer, part := anonymous(t, gateway+file.Path, "Range", "bytes=1000-1999")
-		if answer.StatusCode != http.StatusPartialContent || !bytes.Equal(part, whole[1000:2000]) {
-			t.Errorf("a range of %s: %d with %d bytes", file.Path, answer.StatusCode, len(part))
+		response, part := anonymous(t, gateway+file.Path, "Range", "bytes=1000-1999")
+		if response.StatusCode != http.StatusPartialContent || !bytes.Equal(part, whole[1000:2000]) {
+			t.Errorf("a range of %s: %d with %d bytes", file.Path, response.StatusCode, len(part))
 		}
 	}
 	player := harness.NewBrowser(t, t.TempDir())
@@ -158,8 +158,8 @@ func TestIPFS(t *testing.T) {
 	}
 
 	w.Must("DELETE", "/api/ipfs/upload/"+uploads[0].ID, nil, nil)
-	if answer, text := anonymous(t, gateway+out.HLS.Path); answer.StatusCode != http.StatusNotFound {
-		t.Errorf("what was deleted: %d %s, want 404", answer.StatusCode, text)
+	if response, text := anonymous(t, gateway+out.HLS.Path); response.StatusCode != http.StatusNotFound {
+		t.Errorf("what was deleted: %d %s, want 404", response.StatusCode, text)
 	}
 	harness.Eventually(t, func() error {
 		if files, err := os.ReadDir(w.Data + "/media/ipfs/" + uploads[0].ID); err == nil {
@@ -172,9 +172,9 @@ func TestIPFS(t *testing.T) {
 // unpackCAR lets ipfs-car verify and unpack a CAR file with a root, and returns the folder with the files.
 func unpackCAR(t *testing.T, address, root string) string {
 	t.Helper()
-	answer, data := anonymous(t, address)
-	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/vnd.ipld.car") {
-		t.Fatalf("%s: %d, %s", address, answer.StatusCode, kind)
+	response, data := anonymous(t, address)
+	if kind := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/vnd.ipld.car") {
+		t.Fatalf("%s: %d, %s", address, response.StatusCode, kind)
 	}
 	file, folder := filepath.Join(t.TempDir(), "fetched.car"), filepath.Join(t.TempDir(), "files")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
@@ -194,8 +194,8 @@ func unpackCAR(t *testing.T, address, root string) string {
 // the log once, and serves the others.
 func damage(t *testing.T, w *harness.Weir, u words.IPFSUpload, gateway, file, other string) {
 	t.Helper()
-	answer, good := anonymous(t, gateway+file)
-	block := strings.Trim(answer.Header.Get("Etag"), `"`)
+	response, good := anonymous(t, gateway+file)
+	block := strings.Trim(response.Header.Get("Etag"), `"`)
 	shard := fmt.Sprintf("%s/media/ipfs/%s/0.car", w.Data, u.ID)
 	stored, err := os.ReadFile(shard)
 	if err != nil {
@@ -214,8 +214,8 @@ func damage(t *testing.T, w *harness.Weir, u words.IPFSUpload, gateway, file, ot
 	}
 	flip()
 	for _, address := range []string{gateway + file, gateway + file + "?format=raw", w.URL + "/ipfs/" + block, w.URL + "/ipfs/" + block + "?format=raw"} {
-		if answer, body := anonymous(t, address); answer.StatusCode != http.StatusInternalServerError || len(body) > 300 || answer.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s with a flipped byte: %d with %d bytes, %v", address, answer.StatusCode, len(body), answer.Header)
+		if response, body := anonymous(t, address); response.StatusCode != http.StatusInternalServerError || len(body) > 300 || response.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s with a flipped byte: %d with %d bytes, %v", address, response.StatusCode, len(body), response.Header)
 		}
 	}
 	// The header of a CAR file is sent before the blocks are read, so that it is not complete.
@@ -226,8 +226,8 @@ func damage(t *testing.T, w *harness.Weir, u words.IPFSUpload, gateway, file, ot
 			t.Errorf("a CAR file with a flipped byte: %d with %d bytes", response.StatusCode, len(data))
 		}
 	}
-	if answer, body := anonymous(t, gateway+other); answer.StatusCode != http.StatusOK || len(body) == 0 {
-		t.Errorf("%s beside a damaged file: %d", other, answer.StatusCode)
+	if response, body := anonymous(t, gateway+other); response.StatusCode != http.StatusOK || len(body) == 0 {
+		t.Errorf("%s beside a damaged file: %d", other, response.StatusCode)
 	}
 	if n := strings.Count(w.Log.String(), "stored block is damaged"); n != 1 || !strings.Contains(w.Log.String(), block) {
 		t.Errorf("%d lines about damage are in the log, want one about %s", n, block)
@@ -261,11 +261,11 @@ func TestIPFSCopy(t *testing.T) {
 	address := asset.Storage.IPFS.GatewayURL
 	forms := []string{"", "?format=raw", "?format=car"}
 	for _, form := range forms {
-		if answer, text := anonymous(t, address+form); answer.StatusCode != http.StatusForbidden || answer.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s without a JWT: %d %s, %v, want 403", form, answer.StatusCode, text, answer.Header)
+		if response, text := anonymous(t, address+form); response.StatusCode != http.StatusForbidden || response.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s without a JWT: %d %s, %v, want 403", form, response.StatusCode, text, response.Header)
 		}
-		if answer, text := anonymous(t, address+form, "If-None-Match", "*"); answer.StatusCode != http.StatusForbidden {
-			t.Errorf("%s without a JWT, for a cache: %d %s, want 403", form, answer.StatusCode, text)
+		if response, text := anonymous(t, address+form, "If-None-Match", "*"); response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s without a JWT, for a cache: %d %s, want 403", form, response.StatusCode, text)
 		}
 	}
 	pem, err := base64.StdEncoding.DecodeString(key.PrivateKey)
@@ -282,9 +282,9 @@ func TestIPFSCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, form := range forms {
-		answer, body := anonymous(t, address+form, "Livepeer-Jwt", token)
-		if answer.StatusCode != http.StatusOK || !bytes.Contains(body, source) || !strings.Contains(answer.Header.Get("Cache-Control"), "private") {
-			t.Errorf("%s with a JWT: %d with %d bytes, %v", form, answer.StatusCode, len(body), answer.Header)
+		response, body := anonymous(t, address+form, "Livepeer-Jwt", token)
+		if response.StatusCode != http.StatusOK || !bytes.Contains(body, source) || !strings.Contains(response.Header.Get("Cache-Control"), "private") {
+			t.Errorf("%s with a JWT: %d with %d bytes, %v", form, response.StatusCode, len(body), response.Header)
 		}
 	}
 	unpacked, err := os.ReadFile(unpackCAR(t, address+"?format=car&jwt="+token, asset.Storage.IPFS.CID))
@@ -296,8 +296,8 @@ func TestIPFSCopy(t *testing.T) {
 	w.Must("GET", "/api/playback/"+asset.Storage.IPFS.CID, nil, nil)
 	w.Must("DELETE", "/api/asset/"+asset.ID, nil, nil)
 	harness.Eventually(t, func() error {
-		if answer, _ := anonymous(t, address+"?jwt="+token); answer.StatusCode != http.StatusNotFound {
-			return fmt.Errorf("the copy of a deleted asset: %d", answer.StatusCode)
+		if response, _ := anonymous(t, address+"?jwt="+token); response.StatusCode != http.StatusNotFound {
+			return fmt.Errorf("the copy of a deleted asset: %d", response.StatusCode)
 		}
 		return nil
 	})

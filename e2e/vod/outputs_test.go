@@ -74,15 +74,15 @@ func (o *outputs) media(name string, v *harness.Variant, muxed bool) {
 	var init []byte
 	if list.Init != nil {
 		init = o.cut(*list.Init)
-		job.Kind, job.Parts = "cmaf", []string{o.keep(name, "init", init)}
+		job.Kind, job.Parts = "cmaf", []string{o.writeFile(name, "init", init)}
 	}
 	var at, first, rate float64 // where the next segment must start, from the start of the first
 	for i, s := range list.Segments {
 		data := o.cut(s.ByteRange)
-		part := o.keep(name, fmt.Sprint(i), data)
+		part := o.writeFile(name, fmt.Sprint(i), data)
 		job.Parts = append(job.Parts, part)
 		if init != nil {
-			part = o.keep(name, fmt.Sprint(i, ".mp4"), append(slices.Clone(init), data...))
+			part = o.writeFile(name, fmt.Sprint(i, ".mp4"), append(slices.Clone(init), data...))
 		}
 		start, end, codec := o.segment(part, v != nil)
 		if i == 0 {
@@ -243,8 +243,8 @@ func (o *outputs) cut(r harness.ByteRange) []byte {
 	return data
 }
 
-// keep writes a piece of an output to a file of its own.
-func (o *outputs) keep(playlist, name string, data []byte) string {
+// writeFile writes a part of an output to a file of its own.
+func (o *outputs) writeFile(playlist, name string, data []byte) string {
 	o.t.Helper()
 	file := filepath.Join(o.scratch, strings.ReplaceAll(playlist, "/", "_"), name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -321,8 +321,8 @@ func topBoxes(t *testing.T, file string) (names []string) {
 	return names
 }
 
-// finish lets the parsers look at everything that was collected.
-func (o *outputs) finish() {
+// runParsers lets the parsers look at everything that was collected.
+func (o *outputs) runParsers() {
 	o.t.Helper()
 	input, err := json.Marshal(map[string]any{"files": o.parse})
 	if err != nil {

@@ -25,7 +25,7 @@ func TestTranscode(t *testing.T) {
 	w.Must("POST", "/api/transcode", withSegments(harness.Transcode(o.URL+"/small.mp4", b,
 		harness.Rung("full", "h264", 320, 180, 900_000), harness.Rung("half", "H.264", 228, 128, 250_000)), 4), &posted)
 	if posted.Status.Phase != words.TaskPending || posted.Type != words.TaskTranscode {
-		t.Errorf("the answer is %+v, want a pending task", posted)
+		t.Errorf("the response is %+v, want a pending task", posted)
 	}
 	task := w.Completed(posted.ID)
 	if n, size := o.Bytes.Load(), harness.FileSize(t, harness.SmallClip(t)); n != size {
@@ -47,7 +47,7 @@ func TestTranscode(t *testing.T) {
 	}
 	checks.fragmented("/out/fmp4/index-stream0.mp4", "")
 	checks.hls(out.FMP4.Path)
-	checks.finish()
+	checks.runParsers()
 
 	player := harness.NewBrowser(t, b.Dir)
 	for _, engine := range []string{"hls.js", "shaka"} {
@@ -87,7 +87,7 @@ func TestTranscodeCodecs(t *testing.T) {
 		checks.mp4(r.MP4, video, true)
 		checks.fragmented(fmt.Sprintf("/out/fmp4/index-stream%d.mp4", i+1), video)
 	}
-	checks.finish()
+	checks.runParsers()
 
 	player := harness.NewBrowser(t, b.Dir)
 	for _, master := range []string{out.HLS.Path, out.FMP4.Path} {

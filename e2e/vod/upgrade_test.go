@@ -74,7 +74,7 @@ func TestUpgrade(t *testing.T) {
 	for _, r := range task.Output.Transcode.Renditions {
 		checks.mp4(r.MP4, "avc1", true)
 	}
-	checks.finish()
+	checks.runParsers()
 	w.Stop()
 }
 

@@ -22,7 +22,7 @@ import (
 	words "weir/internal/weir"
 )
 
-// upload is the answer to a request for an upload.
+// upload is the response to a request for an upload.
 type upload struct {
 	URL         string
 	TusEndpoint string
@@ -49,8 +49,8 @@ func TestUpload(t *testing.T) {
 	if a.PlaybackURL != base+"/index.m3u8" {
 		t.Errorf("it plays at %s", a.PlaybackURL)
 	}
-	if answer, body := get(w, a.DownloadURL); fmt.Sprintf("%x", sha256.Sum256(body)) != sum {
-		t.Errorf("what can be downloaded is %d with %d bytes, not the source", answer.StatusCode, len(body))
+	if response, body := get(w, a.DownloadURL); fmt.Sprintf("%x", sha256.Sum256(body)) != sum {
+		t.Errorf("what can be downloaded is %d with %d bytes, not the source", response.StatusCode, len(body))
 	}
 	checkThumbnails(w, base)
 
@@ -74,7 +74,7 @@ func TestUpload(t *testing.T) {
 	video, _, _ := strings.Cut(source.Codecs, ",")
 	save(w, base+"/"+name+".mp4", filepath.Join(dir, name+".mp4"))
 	checks.mp4(name+".mp4", video, true)
-	checks.finish()
+	checks.runParsers()
 
 	player := harness.NewBrowser(t, dir)
 	check(player, "hls.js", base+"/index.m3u8", "", 250, 10, renditions)
@@ -86,8 +86,8 @@ func TestUpload(t *testing.T) {
 
 	w.Must("DELETE", "/api/asset/"+a.ID, nil, nil)
 	harness.Eventually(t, func() error {
-		if answer, _ := get(w, base+"/"+name+"/0.m4s"); answer.StatusCode != http.StatusNotFound {
-			return fmt.Errorf("a segment of a deleted asset is answered with %d", answer.StatusCode)
+		if response, _ := get(w, base+"/"+name+"/0.m4s"); response.StatusCode != http.StatusNotFound {
+			return fmt.Errorf("a segment of a deleted asset is answered with %d", response.StatusCode)
 		}
 		return nil
 	})
@@ -111,13 +111,13 @@ func sendUpload(w *harness.Weir, file string) (upload, time.Duration) {
 		w.T.Fatal(err)
 	}
 	r.ContentLength = harness.FileSize(w.T, file)
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		w.T.Fatalf("the upload is answered with %d", answer.StatusCode)
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		w.T.Fatalf("the upload is answered with %d", response.StatusCode)
 	}
 	base := w.URL + "/hls/" + u.Asset.PlaybackID
 	var segment []byte
@@ -154,20 +154,20 @@ func (l *lastRead) Read(p []byte) (int, error) {
 // = it can't be played yet.
 func firstSegment(w *harness.Weir, base string) []byte {
 	w.T.Helper()
-	answer, text := get(w, base+"/index.m3u8")
-	if answer.StatusCode != http.StatusOK {
+	response, text := get(w, base+"/index.m3u8")
+	if response.StatusCode != http.StatusOK {
 		return nil
 	}
 	media := strings.TrimSpace(string(text[bytes.LastIndexByte(bytes.TrimSpace(text), '\n')+1:]))
-	answer, text = get(w, base+"/"+media)
+	response, text = get(w, base+"/"+media)
 	first := regexp.MustCompile(`(?m)^#EXTINF:.*\n(.*)$`).FindStringSubmatch(string(text))
-	if answer.StatusCode != http.StatusOK || first == nil {
+	if response.StatusCode != http.StatusOK || first == nil {
 		return nil
 	}
 	folder := base + "/" + media[:strings.LastIndexByte(media, '/')+1]
 	_, init := get(w, folder+"init.mp4")
-	answer, segment := get(w, folder+first[1])
-	if answer.StatusCode != http.StatusOK {
+	response, segment := get(w, folder+first[1])
+	if response.StatusCode != http.StatusOK {
 		return nil
 	}
 	return append(init, segment...)
@@ -180,24 +180,24 @@ func get(w *harness.Weir, url string) (*http.Response, []byte) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return answer, body
+	return response, body
 }
 
 // save reads an address to a file.
 func save(w *harness.Weir, url, file string) []byte {
 	w.T.Helper()
-	answer, body := get(w, url)
-	if answer.StatusCode != http.StatusOK {
-		w.T.Fatalf("%s: %d %s", url, answer.StatusCode, body)
+	response, body := get(w, url)
+	if response.StatusCode != http.StatusOK {
+		w.T.Fatalf("%s: %d %s", url, response.StatusCode, body)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		w.T.Fatal(err)
@@ -242,10 +242,10 @@ func ready(w *harness.Weir, id string) (a words.Asset) {
 // checkThumbnails reads the list of pictures, the pictures, and the poster.
 func checkThumbnails(w *harness.Weir, base string) {
 	w.T.Helper()
-	answer, vtt := get(w, base+"/thumbnails/thumbnails.vtt")
+	response, vtt := get(w, base+"/thumbnails/thumbnails.vtt")
 	cues := regexp.MustCompile(`(?m)^(\S+) --> (\S+)\n(\S+)$`).FindAllStringSubmatch(string(vtt), -1)
-	if answer.StatusCode != http.StatusOK || len(cues) == 0 || cues[0][1] != "00:00:00.000" || cues[len(cues)-1][2] != "00:00:10.000" {
-		w.T.Fatalf("thumbnails: %d\n%s", answer.StatusCode, vtt)
+	if response.StatusCode != http.StatusOK || len(cues) == 0 || cues[0][1] != "00:00:00.000" || cues[len(cues)-1][2] != "00:00:10.000" {
+		w.T.Fatalf("thumbnails: %d\n%s", response.StatusCode, vtt)
 	}
 	dir := w.T.TempDir()
 	pictures := []string{"poster.jpg"}
@@ -277,11 +277,11 @@ func TestTus(t *testing.T) {
 	front := newFront(t)
 	w.Start("--public-url", front.URL)
 	front.to(w.URL)
-	const piece = 1 << 20
+	const partSize = 1 << 20
 	file := harness.MakeClip(t, "tus.mkv", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=6,noise=alls=100:allf=t",
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-qp", "8")
 	size := harness.FileSize(t, file)
-	if size < 6*piece {
+	if size < 6*partSize {
 		t.Fatalf("the file has only %d bytes", size)
 	}
 	var u upload
@@ -289,7 +289,7 @@ func TestTus(t *testing.T) {
 	if !strings.HasPrefix(u.TusEndpoint, front.URL+"/") {
 		t.Fatalf("the address is %s, want it at %s", u.TusEndpoint, front.URL)
 	}
-	client := exec.CommandContext(t.Context(), "node", "tus.mjs", file, u.TusEndpoint, fmt.Sprint(piece))
+	client := exec.CommandContext(t.Context(), "node", "tus.mjs", file, u.TusEndpoint, fmt.Sprint(partSize))
 	client.Dir = "../player"
 	said := &harness.LockedBuffer{}
 	client.Stdout, client.Stderr = said, said
@@ -307,7 +307,7 @@ func TestTus(t *testing.T) {
 	if !regexp.MustCompile(`HEAD 200 [1-9]`).MatchString(said.String()) {
 		t.Errorf("the upload did not go on, but began again:\n%s", said)
 	}
-	if sent := front.sent.Load(); sent > size+2*piece {
+	if sent := front.sent.Load(); sent > size+2*partSize {
 		t.Errorf("%d bytes were sent of a file of %d", sent, size)
 	}
 	w.Completed(u.Task.ID)

@@ -41,7 +41,7 @@ type Gate struct {
 
 // Stats are the counts of a Gate.
 type Stats struct {
-	Unlogged int64 // questions that were left out of the log of their access webhook
+	Unlogged int64 // requests that were left out of the log of their access webhook
 }
 
 // Stats returns the current counts.
@@ -128,10 +128,10 @@ func terms(owner weir.User) Decision {
 	return Decision{UserID: owner.ID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: owner.Admin}
 }
 
-// Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
+// Recheck returns nil while an earlier decision is still valid: neither the content, nor its owner,
 // nor the signing key of the viewer's JWT has been blocked since. The decision has the terms that
 // do not depend on the policy.
-func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, error) {
+func (g *Gate) Recheck(ctx context.Context, playbackID, keyID string) (Decision, error) {
 	c, err := g.content(ctx, playbackID)
 	if err != nil {
 		return Decision{}, err
@@ -189,7 +189,7 @@ func (g *Gate) owner(ctx context.Context, c content) (weir.User, error) {
 	return owner, err
 }
 
-// errNoContent is the answer for content that does not exist or that the viewer must not know of.
+// errNoContent is the response for content that does not exist or that the viewer must not know of.
 func errNoContent() *weir.Error { return weir.Errorf(weir.NotFound, "Content not found") }
 
 // Origin returns the origin of the viewer's page, "" if the viewer is not a browser. If a browser

@@ -203,8 +203,8 @@ func TestViewerLimit(t *testing.T) {
 		"an account": {of, Decision{UserID: of.UserID, ViewerLimit: weir.DefaultViewerLimit}},
 		"an admin":   {ofAdmin, Decision{UserID: ofAdmin.UserID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: true}},
 	} {
-		if d, err := h.gate.Holds(t.Context(), tt.stream.PlaybackID, ""); err != nil || d != tt.want {
-			t.Errorf("%s: Holds = %+v, %v, want %+v", name, d, err, tt.want)
+		if d, err := h.gate.Recheck(t.Context(), tt.stream.PlaybackID, ""); err != nil || d != tt.want {
+			t.Errorf("%s: Recheck = %+v, %v, want %+v", name, d, err, tt.want)
 		}
 	}
 }
@@ -314,11 +314,11 @@ func TestJWT(t *testing.T) {
 	// A key of another project of the account is a foreign one.
 	h.refused(sign(with("pub", elsewhere.PublicKey), jwt.SigningMethodES256, elsewherePrivate), weir.NotFound, "Content not found")
 	h.refused(Request{PlaybackID: s.PlaybackID, PublicKey: elsewhere.PublicKey}, weir.NotFound, "Content not found")
-	if _, err := h.gate.Holds(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
-		t.Errorf("Holds with a key of another project = %v, want it refused", err)
+	if _, err := h.gate.Recheck(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
+		t.Errorf("Recheck with a key of another project = %v, want it refused", err)
 	}
-	if _, err := h.gate.Holds(t.Context(), s.PlaybackID, key.ID); err != nil {
-		t.Errorf("Holds = %v, want it allowed", err)
+	if _, err := h.gate.Recheck(t.Context(), s.PlaybackID, key.ID); err != nil {
+		t.Errorf("Recheck = %v, want it allowed", err)
 	}
 
 	change := func(do func(*weir.SigningKey)) {
@@ -356,21 +356,21 @@ func TestUnknownPolicy(t *testing.T) {
 
 func TestWebhook(t *testing.T) {
 	h := newFixture(t)
-	status, answer := 200, ""
-	type question struct {
+	status, response := 200, ""
+	type hookRequest struct {
 		header http.Header
 		body   map[string]any
 	}
-	questions := make(chan question, 100)
+	requests := make(chan hookRequest, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := question{header: r.Header}
+		q := hookRequest{header: r.Header}
 		text, err := io.ReadAll(r.Body)
 		if err != nil || json.Unmarshal(text, &q.body) != nil {
-			t.Errorf("question %q: %v", text, err)
+			t.Errorf("request %q: %v", text, err)
 		}
-		questions <- q
+		requests <- q
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, answer)
+		_, _ = io.WriteString(w, response)
 	}))
 	t.Cleanup(server.Close)
 	hook, err := weir.WebhookBody{Name: "gate", URL: server.URL, Events: []weir.EventName{}, SharedSecret: "s"}.
@@ -389,9 +389,9 @@ func TestWebhook(t *testing.T) {
 	if d := h.allowed(r); d.RefreshInterval != 1500*time.Millisecond {
 		t.Errorf("RefreshInterval = %s", d.RefreshInterval)
 	}
-	q := <-questions
+	q := <-requests
 	if at, ok := q.body["timestamp"].(float64); !ok || !strings.HasPrefix(q.header.Get("Livepeer-Signature"), fmt.Sprintf("t=%.0f,v1=", at)) {
-		t.Errorf("question = %+v", q)
+		t.Errorf("request = %+v", q)
 	}
 	delete(q.body, "timestamp")
 	want := map[string]any{
@@ -399,7 +399,7 @@ func TestWebhook(t *testing.T) {
 		"playURL": "https://x.example/hls?accessKey=planted-key", "headers": map[string]any{"Cookie": "planted-cookie"},
 	}
 	if diff := cmp.Diff(want, q.body); diff != "" {
-		t.Errorf("question (-want +got):\n%s", diff)
+		t.Errorf("request (-want +got):\n%s", diff)
 	}
 	// The log of the webhook has it, without the viewer's credentials.
 	page, err := h.store.WebhookLogs(t.Context(), store.Query{})
@@ -418,9 +418,9 @@ func TestWebhook(t *testing.T) {
 
 	const failed = "Content is gated and corresponding webhook failed"
 	for _, tt := range []struct {
-		status int
-		answer string
-		ok     bool
+		status   int
+		response string
+		ok       bool
 	}{
 		{204, "", true},
 		{299, "", true},
@@ -441,7 +441,7 @@ func TestWebhook(t *testing.T) {
 		{200, `{"ret":{}}`, false},
 		{200, `[{"ret":403}]`, true},
 	} {
-		status, answer = tt.status, tt.answer
+		status, response = tt.status, tt.response
 		if tt.ok {
 			h.allowed(r)
 		} else {
@@ -469,7 +469,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// The log of an access webhook does not grow with every question.
+// The log of an access webhook does not grow with every request.
 func TestWebhookLogIsBounded(t *testing.T) {
 	h := newFixture(t)
 	h.gate.logging.PerSecond = 0
@@ -488,7 +488,7 @@ func TestWebhookLogIsBounded(t *testing.T) {
 	}
 	page, err := h.store.WebhookLogs(t.Context(), store.Query{Limit: 1000})
 	if err != nil || len(page.Items) != logAtOnce || asked.Load() != logAtOnce+20 || h.gate.Stats().Unlogged != 20 {
-		t.Errorf("%d entries in the log, %d questions, %+v, %v", len(page.Items), asked.Load(), h.gate.Stats(), err)
+		t.Errorf("%d entries in the log, %d requests, %+v, %v", len(page.Items), asked.Load(), h.gate.Stats(), err)
 	}
 }
 

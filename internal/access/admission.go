@@ -15,7 +15,7 @@ import (
 // player that sends its access key with every request would cause a call for every segment. Those
 // that were refused are remembered for a moment, because players try again.
 type admissions struct {
-	asking  singleflight.Group
+	calls   singleflight.Group
 	mu      sync.Mutex
 	till    map[admission]time.Time
 	refused map[admission]refusal
@@ -39,29 +39,29 @@ func newAdmissions() admissions {
 }
 
 // askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of
-// the policy. A viewer that it has just refused is refused without a question.
+// the policy. A viewer that it has just refused is refused without a request.
 func (c *Control) askWebhook(ctx context.Context, t Title, v Viewer, token *Token, accessKey string) error {
 	if t.asksAgain() && len(accessKey) > maxAccessKey {
 		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", maxAccessKey)
 	}
 	pass := admissionOf(&t, accessKey)
-	switch holds, refused := c.admissions.find(pass, time.Now()); {
-	case holds:
-		return c.holds(ctx, t.PlaybackID, "")
+	switch admitted, refused := c.admissions.find(pass, time.Now()); {
+	case admitted:
+		return c.stillAdmitted(ctx, t.PlaybackID, "")
 	case refused != nil:
 		return refused
 	}
-	question := Request{PlaybackID: t.PlaybackID, AccessKey: weir.Secret(accessKey), Headers: v.Request.Header, Viewer: v.Client.Describe()}
-	_, err, _ := c.admissions.asking.Do(string(pass[:]), func() (any, error) {
+	request := Request{PlaybackID: t.PlaybackID, AccessKey: weir.Secret(accessKey), Headers: v.Request.Header, Viewer: v.Client.Describe()}
+	_, err, _ := c.admissions.calls.Do(string(pass[:]), func() (any, error) {
 		// Other requests of the viewer wait for the response too. A viewer with a token was admitted
 		// with this access key before.
 		ctx := context.WithoutCancel(ctx)
 		var decision Decision
 		var err error
 		if token != nil {
-			decision, err = c.gate.Check(ctx, question)
+			decision, err = c.gate.Check(ctx, request)
 		} else {
-			decision, err = c.guess(ctx, v, question)
+			decision, err = c.checkCredential(ctx, v, request)
 		}
 		switch {
 		case err == nil:
@@ -80,7 +80,7 @@ func admissionOf(t *Title, accessKey string) admission {
 }
 
 // find reports whether an admission is valid, and returns the error if it was refused.
-func (a *admissions) find(one admission, now time.Time) (holds bool, refused error) {
+func (a *admissions) find(one admission, now time.Time) (admitted bool, refused error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.refused[one]; now.Before(r.till) {

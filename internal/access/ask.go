@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// The log of an access webhook gets so many questions at once, and then so many a second: anybody can
-// cause a question, and a line is kept for weeks.
+// The log of an access webhook gets so many requests at once, and then so many a second: anybody can
+// cause a request, and a line is kept for weeks.
 const (
 	logAtOnce    = 100
 	logPerSecond = 1
@@ -31,7 +31,7 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 		return err
 	}
 	now := time.Now()
-	question, shown, err := questions(c, r, now)
+	body, shown, err := webhookBodies(c, r, now)
 	if err != nil {
 		return err
 	}
@@ -39,23 +39,23 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 		shown = nil
 		g.unlogged.Add(1)
 	}
-	status, answer, err := g.hooks.Ask(ctx, hook, now, question, shown)
+	status, response, err := g.hooks.Ask(ctx, hook, now, body, shown)
 	const failed = "Content is gated and corresponding webhook failed"
 	switch {
 	case weir.KindOf(err) == weir.Upstream:
-		g.log.InfoContext(ctx, "access webhook gave no answer", "webhook", hook.ID, "reason", err)
+		g.log.InfoContext(ctx, "access webhook did not respond", "webhook", hook.ID, "reason", err)
 		return weir.Errorf(weir.Upstream, failed)
 	case err != nil:
 		return err
-	case status < 200 || status > 299 || refuses(answer):
+	case status < 200 || status > 299 || refuses(response):
 		return weir.Errorf(weir.Denied, failed)
 	}
 	return nil
 }
 
-// questions returns the body of the question, and the part of it that the log of the webhook may
+// webhookBodies returns the body of the request, and the part of it that the log of the webhook may
 // show: the viewer's headers and query can have credentials in them.
-func questions(c content, r Request, now time.Time) (question, shown []byte, err error) {
+func webhookBodies(c content, r Request, now time.Time) (body, shown []byte, err error) {
 	all, some := map[string]any{}, map[string]any{}
 	for name, value := range r.Viewer {
 		all[name] = value
@@ -75,20 +75,20 @@ func questions(c content, r Request, now time.Time) (question, shown []byte, err
 	}
 	all["timestamp"], some["timestamp"] = weir.At(now), weir.At(now)
 	all["accessKey"], some["accessKey"] = r.AccessKey.Reveal(), r.AccessKey // the second is logged as stars
-	if question, err = json.Marshal(all); err != nil {
+	if body, err = json.Marshal(all); err != nil {
 		return nil, nil, err
 	}
 	shown, err = json.Marshal(some)
-	return question, shown, err
+	return body, shown, err
 }
 
-// refuses reports whether the body of an answer with a status of success refuses the viewer, by a
+// refuses reports whether the body of a response with a status of success refuses the viewer, by a
 // JSON member `ret` that is neither 0 nor a status of success.
-func refuses(answer []byte) bool {
+func refuses(response []byte) bool {
 	var body struct {
 		Ret any `json:"ret"`
 	}
-	if json.Unmarshal(answer, &body) != nil {
+	if json.Unmarshal(response, &body) != nil {
 		return false // not JSON, or not an object: only the status counts
 	}
 	var ret float64

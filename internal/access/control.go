@@ -22,7 +22,7 @@ type Control struct {
 	tokens     tokens
 	renewals   renewals
 	admissions admissions
-	grants     store.Recent[Decision]     // results of Gate.Holds, by playback id and signing key
+	grants     store.Recent[Decision]     // results of Gate.Recheck, by playback id and signing key
 	wrong      weir.Buckets[netip.Prefix] // wrong credentials
 	throttled  atomic.Int64
 }
@@ -120,9 +120,9 @@ func (c *Control) admit(ctx context.Context, t Title, v Viewer, token *Token) (*
 	case token != nil && t.asksAgain():
 		return token, c.askWebhook(ctx, t, v, token, token.accessKey.Reveal())
 	case token != nil:
-		return token, c.holds(ctx, t.PlaybackID, token.key)
+		return token, c.stillAdmitted(ctx, t.PlaybackID, token.key)
 	case !t.Policy.Private():
-		return nil, c.holds(ctx, t.PlaybackID, "")
+		return nil, c.stillAdmitted(ctx, t.PlaybackID, "")
 	}
 	jwt, accessKey := credentials(v.Request)
 	var by Decision
@@ -146,12 +146,12 @@ func credentials(r *http.Request) (jwt, accessKey string) {
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (c *Control) checkJWT(ctx context.Context, t Title, v Viewer, jwt string) (Decision, error) {
-	return c.guess(ctx, v, Request{PlaybackID: t.PlaybackID, JWT: weir.Secret(jwt), Headers: v.Request.Header})
+	return c.checkCredential(ctx, v, Request{PlaybackID: t.PlaybackID, JWT: weir.Secret(jwt), Headers: v.Request.Header})
 }
 
-// guess asks the gate about the credential that a viewer has shown, if there is one. An address may
-// send only so many wrong ones: each costs a signature check or a question to an access webhook.
-func (c *Control) guess(ctx context.Context, v Viewer, r Request) (Decision, error) {
+// checkCredential asks the gate about the credential that a viewer has shown, if there is one. An address may
+// send only so many wrong ones: each costs a signature check or a request to an access webhook.
+func (c *Control) checkCredential(ctx context.Context, v Viewer, r Request) (Decision, error) {
 	if r.JWT == "" && r.AccessKey == "" {
 		return c.gate.Check(ctx, r)
 	}
@@ -168,9 +168,9 @@ func (c *Control) guess(ctx context.Context, v Viewer, r Request) (Decision, err
 	return d, err
 }
 
-// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
+// stillAdmitted returns nil while the admission of a viewer is valid: the owner is not suspended, the
 // signing key not revoked.
-func (c *Control) holds(ctx context.Context, playbackID, keyID string) error {
+func (c *Control) stillAdmitted(ctx context.Context, playbackID, keyID string) error {
 	_, err := c.terms(ctx, playbackID, keyID)
 	return err
 }
@@ -182,7 +182,7 @@ func (c *Control) Terms(ctx context.Context, playbackID string) (Decision, error
 
 func (c *Control) terms(ctx context.Context, playbackID, keyID string) (Decision, error) {
 	return c.grants.Get(ctx, playbackID+"/"+keyID, time.Now(), func(ctx context.Context) (Decision, error) {
-		return c.gate.Holds(ctx, playbackID, keyID)
+		return c.gate.Recheck(ctx, playbackID, keyID)
 	})
 }
 

@@ -115,7 +115,7 @@ func TestAdmit(t *testing.T) {
 	}
 	longAgo := time.Now().Add(-storedLife - rounded)
 	expired := c.TokenFor(gated, token, longAgo).Text
-	const invalid = "the address is not valid; load the master playlist"
+	const invalid = "the URL is not valid; load the master playlist"
 	for _, tt := range []struct {
 		name    string
 		title   Title
@@ -137,7 +137,7 @@ func TestAdmit(t *testing.T) {
 		{"a token of somebody else", gated, viewer("192.0.2.2", "").with(token.Text), token.Text, "", ""},
 		{"a token for something else", gated, viewer(address, "").with(theirs.Text), "", weir.Denied, invalid},
 		{"no token, and a JWT", gated, right.with("x"), "", weir.Denied, invalid},
-		{"an expired token", gated, viewer(address, "").with(expired), "", weir.Denied, "the address has expired; load the master playlist again"},
+		{"an expired token", gated, viewer(address, "").with(expired), "", weir.Denied, "the URL has expired; load the master playlist again"},
 		{"a page of the policy", gated, viewer(address, "", "Origin", "https://good.example").with(token.Text), token.Text, "", ""},
 		{"a page of another origin", gated, viewer(address, "", "Origin", "https://bad.example").with(token.Text), "", weir.Denied, "Content is gated and origin not in allowed origins"},
 	} {
@@ -186,7 +186,7 @@ func TestAdmitOnAnotherNode(t *testing.T) {
 	}
 }
 
-// accessHook makes an access webhook of ann's that admits the right key, and counts its questions.
+// accessHook makes an access webhook of ann's that admits the right key, and counts its requests.
 func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
 	h.Helper()
 	var asked atomic.Int64
@@ -208,7 +208,7 @@ func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
 	return &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID}, &asked
 }
 
-// An address that guesses access keys causes few questions.
+// An address that guesses access keys causes few requests.
 func TestWrongAccessKeys(t *testing.T) {
 	h := newFixture(t)
 	c := h.openControl()
@@ -245,7 +245,7 @@ func TestWrongAccessKeys(t *testing.T) {
 	}
 	wg.Wait()
 	if n := asked.Load() - 1; n != wrongAtOnce || refused.Load() != n || throttled.Load() != guesses-n || c.Stats().Throttled != guesses-n {
-		t.Errorf("%d questions, %d refused, %d throttled, %+v", n, refused.Load(), throttled.Load(), c.Stats())
+		t.Errorf("%d requests, %d refused, %d throttled, %+v", n, refused.Load(), throttled.Load(), c.Stats())
 	}
 	page, err := h.store.WebhookLogs(t.Context(), store.Query{Limit: store.MaxLimit})
 	if err != nil || len(page.Items) > wrongAtOnce+10 {

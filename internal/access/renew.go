@@ -47,7 +47,7 @@ func (c *Control) renew(ctx context.Context, t Title, v Viewer, token *Token, no
 	switch {
 	case t.endsWithJWT():
 		return c.renewByJWT(ctx, t, v, token, now)
-	case !t.Stream && token.over(now):
+	case !t.Stream && token.expired(now):
 		return errExpired()
 	case !t.Stream:
 		return nil
@@ -82,7 +82,7 @@ func (c *Control) renewByJWT(ctx context.Context, t Title, v Viewer, token *Toke
 			c.renewals.noteJWT(token, last, now)
 		}
 	}
-	if token.over(now) && !now.Before(last.ends) {
+	if token.expired(now) && !now.Before(last.ends) {
 		return weir.Errorf(weir.Denied, "the JWT has expired; send a new one with the header Livepeer-Jwt or as ?jwt=, "+
 			"or load the master playlist again with it")
 	}
@@ -113,7 +113,7 @@ func (r *renewals) use(t *Token, now time.Time) bool {
 	r.mu.Lock()
 	last, ok := r.used[t.mac]
 	r.mu.Unlock()
-	if t.over(now) && (!ok || now.Sub(last) > liveLife) {
+	if t.expired(now) && (!ok || now.Sub(last) > liveLife) {
 		return false
 	}
 	r.note(t, now)

@@ -16,7 +16,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT, RefreshInterval: 60})
 	of := streamTitle(s)
 	now := time.Date(2030, 1, 1, 12, 0, 30, 0, time.UTC)
-	holds := func(c *Control, token *Token, id string, after time.Duration) bool {
+	admitted := func(c *Control, token *Token, id string, after time.Duration) bool {
 		t.Helper()
 		v := viewer("192.0.2.1", "")
 		v.Client = client{id: id}
@@ -41,7 +41,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 		{used, 37 * time.Minute, true},
 		{used, 47*time.Minute + time.Second, false},
 	} {
-		if got := holds(here, tt.token, "x", tt.after); got != tt.want {
+		if got := admitted(here, tt.token, "x", tt.after); got != tt.want {
 			t.Errorf("after %s: holds = %v, want %v", tt.after, got, tt.want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 		{"bob's client", 31 * time.Minute, true}, // it is in use again, whoever uses it
 		{"ann's client", 42 * time.Minute, false},
 	} {
-		if got := holds(another, used, tt.id, tt.after); got != tt.want {
+		if got := admitted(another, used, tt.id, tt.after); got != tt.want {
 			t.Errorf("on another node after %s: holds = %v for %s, want %v", tt.after, got, tt.id, tt.want)
 		}
 	}

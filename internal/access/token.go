@@ -28,7 +28,7 @@ type Token struct {
 // tokenMAC authenticates a token.
 type tokenMAC [macBytes]byte
 
-func (t *Token) over(now time.Time) bool { return now.After(t.ends) }
+func (t *Token) expired(now time.Time) bool { return now.After(t.ends) }
 
 // TokenFor returns the token of a viewer for another title with the same policy: the recording of a
 // stream, which the viewer may play because of the token for the stream.
@@ -153,11 +153,11 @@ func (t *tokens) unseal(body, sealed []byte) (accessKey string, err error) {
 }
 
 func errExpired() error {
-	return weir.Errorf(weir.Denied, "the address has expired; load the master playlist again")
+	return weir.Errorf(weir.Denied, "the URL has expired; load the master playlist again")
 }
 
 func errToken() error {
-	return weir.Errorf(weir.Denied, "the address is not valid; load the master playlist")
+	return weir.Errorf(weir.Denied, "the URL is not valid; load the master playlist")
 }
 
 // sign binds a token to the title and its policy.

@@ -41,7 +41,7 @@ func TestTokensAreStable(t *testing.T) {
 	}
 	for after, ok := range map[time.Duration]bool{0: true, storedLife - rounded: true, storedLife: false} {
 		token, err := keys.open(title, first.Text)
-		if err != nil || ok == token.over(now.Add(after)) || token.key != by.KeyID || token.Viewer != first.Viewer {
+		if err != nil || ok == token.expired(now.Add(after)) || token.key != by.KeyID || token.Viewer != first.Viewer {
 			t.Errorf("after %s: %+v, %v", after, token, err)
 		}
 	}

@@ -71,12 +71,12 @@ func localAddress(next string) string {
 	return next
 }
 
-// Members returns a handler that only people who have logged in on the pages reach; it sends
+// RequireLogIn returns a handler that only people who have logged in on the pages reach; it sends
 // others to the log-in page, which brings them back. It is for pages: scripts get a token for the
 // API with POST /session/token.
-func (a *Accounts) Members(next http.Handler) http.Handler {
+func (a *Accounts) RequireLogIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := a.session(r, a.pages.visit(w, r).secure)
+		s, err := a.session(r, a.pages.newRequest(w, r).secure)
 		switch {
 		case err != nil:
 			a.log.ErrorContext(r.Context(), "page failed", "err", err)

@@ -64,12 +64,12 @@ func TestLogInBringsBack(t *testing.T) {
 	}
 }
 
-func TestMembers(t *testing.T) {
+func TestRequireLogIn(t *testing.T) {
 	f := newFixture(t, Options{})
 	f.addUser(t, "ann@example.com")
 	b := newBrowser(t, f, "")
 	b.logIn(t, "ann@example.com")
-	guarded := f.Members(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
+	guarded := f.RequireLogIn(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
 	for _, tt := range []struct{ method, path, want string }{
 		{"GET", "/", "login"},
 		{"GET", "/streams", "login?next=streams"},

@@ -30,7 +30,7 @@ func (a *Accounts) NewLink(ctx context.Context, userID string) (weir.Secret, err
 // LinkPath returns the path and the query of the page where a link sets a password.
 func LinkPath(token weir.Secret) string { return "/set-password?token=" + token.Reveal() }
 
-// errLink is the answer to an invalid link, or one of another user.
+// errLink is the response to an invalid link, or one of another user.
 func errLink() error {
 	return weir.Errorf(weir.Denied, "incorrect or expired user validation token")
 }

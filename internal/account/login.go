@@ -54,7 +54,7 @@ func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip
 	return in, err
 }
 
-// errLogIn is the answer to an unknown account and to a wrong password: who has an account is not
+// errLogIn is the response to an unknown account and to a wrong password: who has an account is not
 // for everybody.
 func errLogIn() error { return weir.Errorf(weir.Denied, "Email or password incorrect") }
 
@@ -78,7 +78,7 @@ func (a *Accounts) checkPassword(ctx context.Context, email, password string, ad
 	if err != nil && !unknown {
 		return weir.User{}, err
 	}
-	// Also for an unknown account, so that the answer takes as long as for a wrong password.
+	// Also for an unknown account, so that the response takes as long as for a wrong password.
 	right, err := a.hasher.matches(ctx, u.Password, password)
 	switch {
 	case err != nil:

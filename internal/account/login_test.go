@@ -54,7 +54,7 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
-// TestLogInTellsNothing shows that nobody learns from a log-in who has an account: the answer is the
+// TestLogInTellsNothing shows that nobody learns from a log-in who has an account: the response is the
 // same, and so is the work.
 func TestLogInTellsNothing(t *testing.T) {
 	f := newFixture(t, Options{})
@@ -67,10 +67,10 @@ func TestLogInTellsNothing(t *testing.T) {
 	}
 	want := int64(f.hasher.cost.memory) * int64(f.hasher.cost.passes) // of one hash
 	for _, email := range []string{"ann@example.com", "eve@example.com", "bob@example.com", "new@example.com", "no address"} {
-		before := f.hasher.work.Load()
+		before := f.hasher.spent.Load()
 		_, err := f.LogIn(t.Context(), email, "wrong password", home)
 		wantError(t, err, weir.Denied, "Email or password incorrect")
-		if did := f.hasher.work.Load() - before; did != want {
+		if did := f.hasher.spent.Load() - before; did != want {
 			t.Errorf("%s: work of %d, want %d", email, did, want)
 		}
 	}

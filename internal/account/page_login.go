@@ -10,12 +10,12 @@ import (
 	"weir/internal/weir"
 )
 
-func (p *pages) clientAddr(v *visit) netip.Addr {
-	return endpoint.ClientAddr(v.Request, p.opt.TrustedProxies)
+func (p *pages) clientAddr(req *pageRequest) netip.Addr {
+	return endpoint.ClientAddr(req.Request, p.opt.TrustedProxies)
 }
 
 // showStart answers GET /, where the console is if the program was built with it.
-func (p *pages) showStart(v *visit) error { return v.redirect("account") }
+func (p *pages) showStart(req *pageRequest) error { return req.redirect("account") }
 
 // logInData is the data of the log-in page.
 type logInData struct {
@@ -26,61 +26,61 @@ type logInData struct {
 func logInView(email, next string) view { return view{Title: "Log in", Data: logInData{email, next}} }
 
 // showLogIn answers GET /login.
-func (p *pages) showLogIn(v *visit) error {
-	next := localAddress(v.URL.Query().Get("next"))
-	if v.session != nil {
-		return v.redirect(next)
+func (p *pages) showLogIn(req *pageRequest) error {
+	next := localAddress(req.URL.Query().Get("next"))
+	if req.session != nil {
+		return req.redirect(next)
 	}
-	return p.render(v, http.StatusOK, "login", logInView("", next))
+	return p.render(req, http.StatusOK, "login", logInView("", next))
 }
 
 // logIn answers POST /login.
-func (p *pages) logIn(v *visit) error {
-	email, next := v.PostForm.Get("email"), localAddress(v.PostForm.Get("next"))
-	u, err := p.checkPassword(v.Context(), email, v.PostForm.Get("password"), p.clientAddr(v))
+func (p *pages) logIn(req *pageRequest) error {
+	email, next := req.PostForm.Get("email"), localAddress(req.PostForm.Get("next"))
+	u, err := p.checkPassword(req.Context(), email, req.PostForm.Get("password"), p.clientAddr(req))
 	if err != nil {
 		if weir.KindOf(err) == weir.Denied && u.ID == "" {
 			err = weir.Errorf(weir.Denied, "The e-mail address or the password is wrong.")
 		}
-		return p.again(v, "login", logInView(email, next), err)
+		return p.showAgain(req, "login", logInView(email, next), err)
 	}
-	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
+	if err := p.openSession(req.Context(), req.w, req.secure, u); err != nil {
 		return err
 	}
-	return v.redirect(next)
+	return req.redirect(next)
 }
 
 // logOut answers POST /logout.
-func (p *pages) logOut(v *visit) error {
-	if err := p.closeSession(v.Context(), v.w, v.secure, v.session); err != nil {
+func (p *pages) logOut(req *pageRequest) error {
+	if err := p.closeSession(req.Context(), req.w, req.secure, req.session); err != nil {
 		return err
 	}
-	return v.redirect("login?done=out")
+	return req.redirect("login?done=out")
 }
 
 func signUpView(email string) view { return view{Title: "Create an account", Data: email} }
 
 // showSignUp answers GET /signup.
-func (p *pages) showSignUp(v *visit) error {
+func (p *pages) showSignUp(req *pageRequest) error {
 	if !p.opt.Signup {
 		return weir.ErrNotFound()
 	}
-	if v.session != nil {
-		return v.redirect("")
+	if req.session != nil {
+		return req.redirect("")
 	}
-	return p.render(v, http.StatusOK, "signup", signUpView(""))
+	return p.render(req, http.StatusOK, "signup", signUpView(""))
 }
 
 // signUp answers POST /signup.
-func (p *pages) signUp(v *visit) error {
+func (p *pages) signUp(req *pageRequest) error {
 	if !p.opt.Signup {
 		return weir.ErrNotFound()
 	}
-	email, password := v.PostForm.Get("email"), v.PostForm.Get("password")
-	if err := repeated(v); err != nil {
-		return p.again(v, "signup", signUpView(email), err)
+	email, password := req.PostForm.Get("email"), req.PostForm.Get("password")
+	if err := checkRepeat(req); err != nil {
+		return p.showAgain(req, "signup", signUpView(email), err)
 	}
-	u, err := p.Register(v.Context(), NewUser{Email: email, Password: password}, p.clientAddr(v))
+	u, err := p.Register(req.Context(), NewUser{Email: email, Password: password}, p.clientAddr(req))
 	if err != nil {
 		switch {
 		case errors.Is(err, store.ErrDeletedAccount):
@@ -88,17 +88,17 @@ func (p *pages) signUp(v *visit) error {
 		case weir.KindOf(err) == weir.Conflict:
 			err = weir.Errorf(weir.Conflict, "There is an account with this e-mail address already. Log in with it.")
 		}
-		return p.again(v, "signup", signUpView(email), err)
+		return p.showAgain(req, "signup", signUpView(email), err)
 	}
-	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
+	if err := p.openSession(req.Context(), req.w, req.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("")
+	return req.redirect("")
 }
 
-// repeated checks that both entries of a new password are equal.
-func repeated(v *visit) error {
-	if v.PostForm.Get("password") != v.PostForm.Get("repeat") {
+// checkRepeat checks that both entries of a new password are equal.
+func checkRepeat(req *pageRequest) error {
+	if req.PostForm.Get("password") != req.PostForm.Get("repeat") {
 		return weir.Errorf(weir.Invalid, "The two passwords are not the same. Type them again.")
 	}
 	return nil
@@ -120,40 +120,40 @@ func setPasswordView(token string, u weir.User) view {
 }
 
 // brokenLink shows the page for an invalid link.
-func (p *pages) brokenLink(v *visit) error {
-	return p.render(v, http.StatusForbidden, "error", view{
+func (p *pages) brokenLink(req *pageRequest) error {
+	return p.render(req, http.StatusForbidden, "error", view{
 		Title: "This link does not work any more",
 		Data:  "It was used already, has expired, or a newer one was made. Ask the operator of this server for a new link.",
 	})
 }
 
 // showSetPassword answers GET /set-password.
-func (p *pages) showSetPassword(v *visit) error {
-	token := v.URL.Query().Get("token")
-	u, err := p.linkUser(v.Context(), weir.Secret(token))
+func (p *pages) showSetPassword(req *pageRequest) error {
+	token := req.URL.Query().Get("token")
+	u, err := p.linkUser(req.Context(), weir.Secret(token))
 	if weir.KindOf(err) == weir.Denied {
-		return p.brokenLink(v)
+		return p.brokenLink(req)
 	}
 	if err != nil {
 		return err
 	}
-	return p.render(v, http.StatusOK, "set-password", setPasswordView(token, u))
+	return p.render(req, http.StatusOK, "set-password", setPasswordView(token, u))
 }
 
 // setPassword answers POST /set-password. It logs the browser in.
-func (p *pages) setPassword(v *visit) error {
-	token, email := v.PostForm.Get("token"), v.PostForm.Get("email")
-	invited, err := p.linkUser(v.Context(), weir.Secret(token))
+func (p *pages) setPassword(req *pageRequest) error {
+	token, email := req.PostForm.Get("token"), req.PostForm.Get("email")
+	invited, err := p.linkUser(req.Context(), weir.Secret(token))
 	if weir.KindOf(err) == weir.Denied {
-		return p.brokenLink(v)
+		return p.brokenLink(req)
 	}
 	if err != nil {
 		return err
 	}
 	var u weir.User
-	err = repeated(v)
+	err = checkRepeat(req)
 	if err == nil {
-		u, err = p.SetPassword(v.Context(), weir.Secret(token), email, v.PostForm.Get("password"))
+		u, err = p.SetPassword(req.Context(), weir.Secret(token), email, req.PostForm.Get("password"))
 	}
 	if err != nil {
 		if weir.KindOf(err) == weir.Denied {
@@ -164,37 +164,37 @@ func (p *pages) setPassword(v *visit) error {
 			d.Email = email
 			in.Data = d
 		}
-		return p.again(v, "set-password", in, err)
+		return p.showAgain(req, "set-password", in, err)
 	}
-	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
+	if err := p.openSession(req.Context(), req.w, req.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("")
+	return req.redirect("")
 }
 
 func accountView() view { return view{Title: "Account"} }
 
 // showAccount answers GET /account.
-func (p *pages) showAccount(v *visit) error {
-	return p.render(v, http.StatusOK, "account", accountView())
+func (p *pages) showAccount(req *pageRequest) error {
+	return p.render(req, http.StatusOK, "account", accountView())
 }
 
 // changePassword answers POST /account. It ends all log-ins of the account, so it logs this browser
 // in again.
-func (p *pages) changePassword(v *visit) error {
-	err := repeated(v)
+func (p *pages) changePassword(req *pageRequest) error {
+	err := checkRepeat(req)
 	var u weir.User
 	if err == nil {
-		u, err = p.ChangePassword(v.Context(), v.session.user.ID, v.PostForm.Get("old"), v.PostForm.Get("password"), p.clientAddr(v))
+		u, err = p.ChangePassword(req.Context(), req.session.user.ID, req.PostForm.Get("old"), req.PostForm.Get("password"), p.clientAddr(req))
 	}
 	if err != nil {
 		if weir.KindOf(err) == weir.Denied {
 			err = weir.Errorf(weir.Denied, "The old password is wrong.")
 		}
-		return p.again(v, "account", accountView(), err)
+		return p.showAgain(req, "account", accountView(), err)
 	}
-	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
+	if err := p.openSession(req.Context(), req.w, req.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("account?done=changed")
+	return req.redirect("account?done=changed")
 }

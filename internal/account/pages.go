@@ -30,10 +30,10 @@ var pageFiles embed.FS
 // loads nothing from other sites. Each page is a file in pages/ inside layout.html.
 type pages struct {
 	*Accounts
-	mux       *http.ServeMux
-	templates map[string]*template.Template
-	assets    map[string]asset
-	crossing  *http.CrossOriginProtection
+	mux         *http.ServeMux
+	templates   map[string]*template.Template
+	assets      map[string]asset
+	crossOrigin *http.CrossOriginProtection
 }
 
 // asset is a file that pages refer to.
@@ -43,8 +43,8 @@ type asset struct {
 	version string // changes with the content
 }
 
-// visit is one request for a page.
-type visit struct {
+// pageRequest is one request for a page.
+type pageRequest struct {
 	*http.Request
 	w       http.ResponseWriter
 	session *session // nil = not logged in
@@ -52,20 +52,20 @@ type visit struct {
 	id      string   // of the request, for the log
 }
 
-// page answers a visit, or returns the error that answers it.
-type page func(v *visit) error
+// page answers a request, or returns the error that answers it.
+type page func(req *pageRequest) error
 
 // Pages returns the handler of the account area.
 func (a *Accounts) Pages() http.Handler { return a.pages }
 
 func newPages(a *Accounts) (*pages, error) {
-	p := &pages{Accounts: a, mux: http.NewServeMux(), templates: map[string]*template.Template{}, assets: map[string]asset{}, crossing: http.NewCrossOriginProtection()}
+	p := &pages{Accounts: a, mux: http.NewServeMux(), templates: map[string]*template.Template{}, assets: map[string]asset{}, crossOrigin: http.NewCrossOriginProtection()}
 	if a.opt.PublicURL != "" {
 		u, err := url.Parse(a.opt.PublicURL)
 		if err != nil {
 			return nil, err
 		}
-		if err := p.crossing.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
+		if err := p.crossOrigin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
 		}
 	}
@@ -73,24 +73,24 @@ func newPages(a *Accounts) (*pages, error) {
 		return nil, err
 	}
 	for pattern, show := range map[string]page{
-		"GET /{$}":             p.members(p.showStart),
+		"GET /{$}":             p.requireLogIn(p.showStart),
 		"GET /login":           p.showLogIn,
 		"POST /login":          p.logIn,
-		"POST /logout":         p.members(p.logOut),
+		"POST /logout":         p.requireLogIn(p.logOut),
 		"GET /signup":          p.showSignUp,
 		"POST /signup":         p.signUp,
 		"GET /set-password":    p.showSetPassword,
 		"POST /set-password":   p.setPassword,
-		"GET /account":         p.members(p.showAccount),
-		"POST /account":        p.members(p.changePassword),
+		"GET /account":         p.requireLogIn(p.showAccount),
+		"POST /account":        p.requireLogIn(p.changePassword),
 		"GET /_account/{name}": p.showAsset,
 		"/":                    p.unknown,
 	} {
-		serve := func(v *visit) error { return p.serve(v, show) }
-		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, serve, p.showError) })
+		serve := func(req *pageRequest) error { return p.serve(req, show) }
+		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.handle(w, r, serve, p.showError) })
 	}
 	p.mux.HandleFunc("POST /session/token", func(w http.ResponseWriter, r *http.Request) {
-		p.answer(w, r, p.createSessionToken, p.writeError)
+		p.handle(w, r, p.createSessionToken, p.writeError)
 	})
 	return p, nil
 }
@@ -159,99 +159,99 @@ const (
 // policy lets browsers load only our own files, run no scripts, and show pages in no frame.
 const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// visit returns a request for a page, before its session is known.
-func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
-	v := &visit{Request: r, w: w, id: weir.NewID()[:8]}
+// newRequest returns a request for a page, before its session is known.
+func (p *pages) newRequest(w http.ResponseWriter, r *http.Request) *pageRequest {
+	req := &pageRequest{Request: r, w: w, id: weir.NewID()[:8]}
 	base := endpoint.RequestBase(r, p.opt.TrustedProxies)
 	if _, rest, _ := strings.Cut(p.opt.PublicURL, "://"); strings.HasPrefix(rest+"/", r.Host+"/") {
 		base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}
-	v.secure = strings.HasPrefix(base, "https://")
-	return v
+	req.secure = strings.HasPrefix(base, "https://")
+	return req
 }
 
-// answer answers a request with serve, and its error with fail.
-func (p *pages) answer(w http.ResponseWriter, r *http.Request, serve page, fail func(*visit, error)) {
+// handle answers a request with serve, and its error with fail.
+func (p *pages) handle(w http.ResponseWriter, r *http.Request, serve page, fail func(*pageRequest, error)) {
 	start := time.Now()
-	out := &endpoint.Response{ResponseWriter: w, Timeout: writeTimeout}
-	v := p.visit(out, r)
+	out := &endpoint.Response{ResponseWriter: w, Request: r, Timeout: writeTimeout}
+	req := p.newRequest(out, r)
 	h := out.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // not no-referrer: forms would come without their origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	endpoint.Never.Set(h)
-	if err := serve(v); err != nil {
-		fail(v, err)
+	if err := serve(req); err != nil {
+		fail(req, err)
 	}
 	out.End()
 	// Never the path or the query: they can have tokens in them.
 	attrs := [...]slog.Attr{
 		slog.String("route", r.Pattern), slog.Int("status", out.Status()), slog.Duration("took", time.Since(start)),
-		slog.String("request", v.id), slog.String("user", v.user()),
+		slog.String("request", req.id), slog.String("user", req.user()),
 	}
 	p.log.LogAttrs(r.Context(), slog.LevelInfo, "page", attrs[:]...)
 }
 
-func (v *visit) user() string {
-	if v.session == nil {
+func (req *pageRequest) user() string {
+	if req.session == nil {
 		return ""
 	}
-	return v.session.user.ID
+	return req.session.user.ID
 }
 
 // serve reads the form and finds the session, then shows the page. Two checks make sure that a form
 // comes from a page of ours: the headers of the browser, and for a session the value that only its
 // pages know.
-func (p *pages) serve(v *visit, show page) (err error) {
-	if v.session, err = p.session(v.Request, v.secure); err != nil {
+func (p *pages) serve(req *pageRequest, show page) (err error) {
+	if req.session, err = p.session(req.Request, req.secure); err != nil {
 		return err
 	}
-	if v.session != nil {
-		budget.Authenticated(v.Context())
+	if req.session != nil {
+		budget.Authenticated(req.Context())
 	}
-	if v.Method != http.MethodPost {
-		return show(v)
+	if req.Method != http.MethodPost {
+		return show(req)
 	}
-	if err := p.crossing.Check(v.Request); err != nil {
+	if err := p.crossOrigin.Check(req.Request); err != nil {
 		return errForeignForm()
 	}
-	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(formTimeout))
-	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
-	if err := v.ParseForm(); err != nil {
+	_ = http.NewResponseController(req.w).SetReadDeadline(time.Now().Add(formTimeout))
+	req.Body = http.MaxBytesReader(req.w, req.Body, maxForm)
+	if err := req.ParseForm(); err != nil {
 		return weir.Wrap(weir.Refused, err, "The form could not be read. Please go back and send it again.")
 	}
-	for _, values := range v.PostForm {
+	for _, values := range req.PostForm {
 		for _, value := range values {
 			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
-				return weir.Errorf(weir.Refused, "The form has text in it that is no text. Please go back and send it again.")
+				return weir.Errorf(weir.Refused, "The form has characters that are not valid text. Please go back and send it again.")
 			}
 		}
 	}
-	if v.session != nil && !v.session.sent(v.PostForm.Get("form")) {
+	if req.session != nil && !req.session.ownsForm(req.PostForm.Get("form")) {
 		return errForeignForm()
 	}
-	return show(v)
+	return show(req)
 }
 
 func errForeignForm() error {
 	return weir.Errorf(weir.Denied, "This form is out of date or came from another site, so nothing was done. Please go back, reload the page and send it again.")
 }
 
-// members shows a page only to users who have logged in.
-func (p *pages) members(show page) page {
-	return func(v *visit) error {
-		if v.session == nil {
-			redirect(v.w, logInAddress(v.Request))
+// requireLogIn shows a page only to users who have logged in.
+func (p *pages) requireLogIn(show page) page {
+	return func(req *pageRequest) error {
+		if req.session == nil {
+			redirect(req.w, logInAddress(req.Request))
 			return nil
 		}
-		return show(v)
+		return show(req)
 	}
 }
 
 // redirect sends the browser to another page. to is relative to the start page.
-func (v *visit) redirect(to string) error {
-	redirect(v.w, root(v.Request)+"./"+to)
+func (req *pageRequest) redirect(to string) error {
+	redirect(req.w, root(req.Request)+"./"+to)
 	return nil
 }
 
@@ -274,21 +274,21 @@ var notices = map[string]string{
 }
 
 // render shows a template.
-func (p *pages) render(v *visit, status int, name string, in view) error {
-	in.Signup, in.Root = p.opt.Signup, root(v.Request)
-	if v.session != nil {
-		in.User, in.Form = &v.session.user, v.session.form
+func (p *pages) render(req *pageRequest, status int, name string, in view) error {
+	in.Signup, in.Root = p.opt.Signup, root(req.Request)
+	if req.session != nil {
+		in.User, in.Form = &req.session.user, req.session.form
 	}
 	if in.Notice == "" && in.Error == "" {
-		in.Notice = notices[v.URL.Query().Get("done")]
+		in.Notice = notices[req.URL.Query().Get("done")]
 	}
 	var buf bytes.Buffer
 	if err := p.templates[name].Execute(&buf, in); err != nil {
 		return err
 	}
-	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.WriteHeader(status)
-	_, _ = v.w.Write(buf.Bytes()) // an error means that the browser has disconnected
+	req.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	req.w.WriteHeader(status)
+	_, _ = req.w.Write(buf.Bytes()) // an error means that the browser has disconnected
 	return nil
 }
 
@@ -297,15 +297,15 @@ func isServerError(err error) bool {
 	return weir.KindOf(err).Status() >= http.StatusInternalServerError
 }
 
-// again shows a form once more, with an error that the user can correct. It returns other errors.
-func (p *pages) again(v *visit, name string, in view, err error) error {
+// showAgain shows a form once more, with an error that the user can correct. It returns other errors.
+func (p *pages) showAgain(req *pageRequest, name string, in view, err error) error {
 	e, ok := errors.AsType[*weir.Error](err)
 	if !ok || isServerError(err) {
 		return err
 	}
-	endpoint.SetRetryAfter(v.w.Header(), e.RetryAfter)
+	endpoint.SetRetryAfter(req.w.Header(), e.RetryAfter)
 	in.Error = sentence(strings.Join(e.Messages, " "))
-	return p.render(v, e.Kind.Status(), name, in)
+	return p.render(req, e.Kind.Status(), name, in)
 }
 
 // sentence turns a message of the API into a sentence for a page.
@@ -319,7 +319,7 @@ func sentence(text string) string {
 }
 
 // showError answers with an error and logs it.
-func (p *pages) showError(v *visit, err error) {
+func (p *pages) showError(req *pageRequest, err error) {
 	status, in := http.StatusInternalServerError, view{Title: "Something went wrong"}
 	e, ok := errors.AsType[*weir.Error](err)
 	switch {
@@ -327,34 +327,34 @@ func (p *pages) showError(v *visit, err error) {
 		status, in = http.StatusNotFound, view{Title: "There is nothing here", Data: "The address may be mistyped, or what was here is gone."}
 	case ok && !isServerError(err):
 		status, in = e.Kind.Status(), view{Title: "That did not work", Data: strings.Join(e.Messages, " ")}
-	case v.Context().Err() != nil: // the browser has disconnected
-		in.Data = "The request was cancelled."
+	case req.Context().Err() != nil: // the browser has disconnected
+		return
 	default:
-		p.log.ErrorContext(v.Context(), "page failed", "route", v.Pattern, "request", v.id, "err", err)
-		in.Data = "This is our fault, not yours. If it happens again, tell the operator of this server to look for request " + v.id + " in the log."
+		p.log.ErrorContext(req.Context(), "page failed", "route", req.Pattern, "request", req.id, "err", err)
+		in.Data = "This is our fault, not yours. If it happens again, tell the operator of this server to look for request " + req.id + " in the log."
 	}
-	if err := p.render(v, status, "error", in); err != nil {
-		p.log.ErrorContext(v.Context(), "page failed", "route", v.Pattern, "request", v.id, "err", err)
-		http.Error(v.w, "Something went wrong.", http.StatusInternalServerError)
+	if err := p.render(req, status, "error", in); err != nil {
+		p.log.ErrorContext(req.Context(), "page failed", "route", req.Pattern, "request", req.id, "err", err)
+		http.Error(req.w, "Something went wrong.", http.StatusInternalServerError)
 	}
 }
 
 // unknown answers unknown paths.
-func (p *pages) unknown(*visit) error { return weir.ErrNotFound() }
+func (p *pages) unknown(*pageRequest) error { return weir.ErrNotFound() }
 
 // showAsset answers GET /_account/{name}.
-func (p *pages) showAsset(v *visit) error {
-	a, ok := p.assets[v.PathValue("name")]
+func (p *pages) showAsset(req *pageRequest) error {
+	a, ok := p.assets[req.PathValue("name")]
 	if !ok {
 		return weir.ErrNotFound()
 	}
-	h := v.w.Header()
+	h := req.w.Header()
 	h.Set("Content-Type", a.kind)
 	h.Set("ETag", `"`+a.version+`"`)
 	endpoint.For(time.Hour).Set(h)
-	if v.URL.Query().Get("v") == a.version {
+	if req.URL.Query().Get("v") == a.version {
 		endpoint.Immutable.Set(h)
 	}
-	http.ServeContent(v.w, v.Request, "", time.Time{}, bytes.NewReader(a.content))
+	http.ServeContent(req.w, req.Request, "", time.Time{}, bytes.NewReader(a.content))
 	return nil
 }

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -405,6 +406,23 @@ func TestSetPasswordPage(t *testing.T) {
 		t.Error("the log has the token of a link in it")
 	}
 	if !strings.Contains(f.log.String(), `route="POST /set-password" status=403`) {
-		t.Errorf("the log does not have the visits:\n%s", f.log)
+		t.Errorf("the log does not have the requests:\n%s", f.log)
+	}
+}
+
+// The log says of a browser that disconnected that it got nothing.
+func TestBrowserGone(t *testing.T) {
+	f := newFixture(t, Options{})
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	for _, request := range [][2]string{{"GET", "/account"}, {"POST", "/session/token"}} {
+		f.log.Reset()
+		r := httptest.NewRequestWithContext(ctx, request[0], request[1], nil)
+		r.AddCookie(&http.Cookie{Name: cookieName(false), Value: "x"})
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		f.Pages().ServeHTTP(httptest.NewRecorder(), r)
+		if text := f.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, " status=499 ") {
+			t.Errorf("%s: the log has:\n%s", request, text)
+		}
 	}
 }

@@ -82,7 +82,7 @@ type hasher struct {
 	running chan struct{}
 	waiting chan struct{}
 	cost    cost         // of new passwords
-	work    atomic.Int64 // memory × passes of all hashes so far
+	spent   atomic.Int64 // memory × passes of all hashes so far
 }
 
 // maxWaiting is how many hashes may wait, for each that runs.
@@ -92,8 +92,8 @@ func newHasher(atOnce int) *hasher {
 	return &hasher{running: make(chan struct{}, atOnce), waiting: make(chan struct{}, atOnce*(maxWaiting+1)), cost: normalCost}
 }
 
-// turn runs work when there is a free slot.
-func (h *hasher) turn(ctx context.Context, work func() error) error {
+// run runs work when there is a free slot.
+func (h *hasher) run(ctx context.Context, compute func() error) error {
 	select {
 	case h.waiting <- struct{}{}:
 		defer func() { <-h.waiting }()
@@ -106,12 +106,12 @@ func (h *hasher) turn(ctx context.Context, work func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return work()
+	return compute()
 }
 
 // hash returns the hash of a password.
 func (h *hasher) hash(ctx context.Context, password string) (stored string, err error) {
-	err = h.turn(ctx, func() error {
+	err = h.run(ctx, func() error {
 		pre, err := preHash(password)
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (h *hasher) hash(ctx context.Context, password string) (stored string, err 
 // matches reports whether a stored hash is that of the password. An empty hash takes as long as a
 // wrong password.
 func (h *hasher) matches(ctx context.Context, stored, password string) (ok bool, err error) {
-	err = h.turn(ctx, func() error {
+	err = h.run(ctx, func() error {
 		pre, err := preHash(password)
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ func (h *hasher) matches(ctx context.Context, stored, password string) (ok bool,
 }
 
 func (h *hasher) argon(c cost, pre string, salt []byte) []byte {
-	h.work.Add(int64(c.memory) * int64(c.passes))
+	h.spent.Add(int64(c.memory) * int64(c.passes))
 	return argon2.IDKey([]byte(pre), salt, c.passes, c.memory, c.threads, argonSize)
 }
 
@@ -167,5 +167,5 @@ func decode(stored string) (c cost, salt, sum []byte, err error) {
 			return c, salt, sum, nil
 		}
 	}
-	return c, nil, nil, errors.New("what is kept of the password is no hash of argon2id")
+	return c, nil, nil, errors.New("the stored password is not an argon2id hash")
 }

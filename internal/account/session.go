@@ -86,7 +86,7 @@ func (a *Accounts) session(r *http.Request, secure bool) (*session, error) {
 	return &session{user: u, token: c.Value, row: t.Hash, form: a.mac("form", c.Value)[:32]}, err
 }
 
-// sessionToken is the answer to POST /session/token.
+// sessionToken is the response to POST /session/token.
 type sessionToken struct {
 	Token     string      `json:"token"`
 	ExpiresAt weir.Millis `json:"expiresAt"`
@@ -96,25 +96,25 @@ type sessionToken struct {
 // createSessionToken answers POST /session/token: an access token for the scripts of our own pages,
 // which use the API with it. It ends with the session. The API itself reads no cookies, so a page
 // of another site can't use it in the name of a person who has logged in here.
-func (p *pages) createSessionToken(v *visit) error {
-	if err := p.checkSameOrigin(v.Request); err != nil {
+func (p *pages) createSessionToken(req *pageRequest) error {
+	if err := p.checkSameOrigin(req.Request); err != nil {
 		return err
 	}
-	s, err := p.session(v.Request, v.secure)
+	s, err := p.session(req.Request, req.secure)
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		return weir.Errorf(weir.Unauthenticated, "no browser session: log in at /login first")
 	}
-	v.session = s
-	budget.Authenticated(v.Context())
+	req.session = s
+	budget.Authenticated(req.Context())
 	now := time.Now()
 	token, err := p.accessToken(s.user, s.row, now, sessionTokenLife)
 	if err != nil {
 		return err
 	}
-	return writeJSON(v.w, http.StatusOK, sessionToken{token.Reveal(), weir.At(now.Add(sessionTokenLife)), s.form})
+	return writeJSON(req.w, http.StatusOK, sessionToken{token.Reveal(), weir.At(now.Add(sessionTokenLife)), s.form})
 }
 
 // checkSameOrigin refuses requests that are not surely from a script of our own origin. Unlike a
@@ -122,24 +122,25 @@ func (p *pages) createSessionToken(v *visit) error {
 func (p *pages) checkSameOrigin(r *http.Request) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	known := site == "same-origin" || site == "" && origin != ""
-	if !known || p.crossing.Check(r) != nil {
+	if !known || p.crossOrigin.Check(r) != nil {
 		return weir.Errorf(weir.Denied, "only a page of this server may ask for this token; programs use POST /api/user/token")
 	}
 	return nil
 }
 
 // writeError answers with an error as the API does.
-func (p *pages) writeError(v *visit, err error) {
+func (p *pages) writeError(req *pageRequest, err error) {
 	const internal = "internal error"
 	f := endpoint.FailureOf(err, internal)
 	if isServerError(err) {
-		f.Messages = []string{internal}
-		if v.Context().Err() == nil { // the browser has not disconnected
-			p.log.ErrorContext(v.Context(), "request failed", "route", v.Pattern, "request", v.id, "err", err)
+		if req.Context().Err() != nil { // the browser has disconnected
+			return
 		}
+		f.Messages = []string{internal}
+		p.log.ErrorContext(req.Context(), "request failed", "route", req.Pattern, "request", req.id, "err", err)
 	}
-	f.SetHeader(v.w.Header())
-	writeText(v.w, f.Status, f.Body())
+	f.SetHeader(req.w.Header())
+	writeText(req.w, f.Status, f.Body())
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) error {
@@ -157,8 +158,8 @@ func writeText(w http.ResponseWriter, status int, text []byte) {
 	_, _ = w.Write(text) // an error means that the browser has disconnected
 }
 
-// sent reports whether a form came from a page of this session.
-func (s *session) sent(form string) bool { return hmac.Equal([]byte(form), []byte(s.form)) }
+// ownsForm reports whether a form came from a page of this session.
+func (s *session) ownsForm(form string) bool { return hmac.Equal([]byte(form), []byte(s.form)) }
 
 // closeSession logs a browser out.
 func (a *Accounts) closeSession(ctx context.Context, w http.ResponseWriter, secure bool, s *session) error {

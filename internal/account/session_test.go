@@ -22,11 +22,11 @@ func (b *browser) sessionToken(t *testing.T, change func(*http.Request)) (*http.
 		change(r)
 	}
 	resp := b.do(t, r)
-	var answer sessionToken
-	if err := json.Unmarshal([]byte(b.last), &answer); err != nil {
+	var response sessionToken
+	if err := json.Unmarshal([]byte(b.last), &response); err != nil {
 		t.Fatalf("%s is no JSON: %v\n%s", resp.Status, err, b.last)
 	}
-	return resp, answer
+	return resp, response
 }
 
 func TestSessionToken(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"weir/internal/weir"
 )
 
-// createSigningKey answers POST /access-control/signing-key. Only this answer has the private key.
+// createSigningKey answers POST /access-control/signing-key. Only this response has the private key.
 func (s *server) createSigningKey(w http.ResponseWriter, r *request, body nameBody) error {
 	public, private, err := newKeyPair()
 	if err != nil {
@@ -135,7 +135,7 @@ type gateBody struct {
 func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 	from := weir.Network(s.clientAddr(r.Request))
 	if !s.limits.refused.Take(from, time.Now()) {
-		return weir.TooMany(time.Second, "too many viewers of this address were refused")
+		return weir.TooMany(time.Second, "too many viewers were refused for this address; try again in a second")
 	}
 	endpoint.TwoMinutesThenStale.Set(w.Header())
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {

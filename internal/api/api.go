@@ -3,7 +3,7 @@
 // Every request goes through the same steps: router (routes.go lists all routes) → credential
 // (auth.go) → body against openapi.yaml (package contract) → handler → a constructor or a patch of
 // package weir, which has the rules → store, one transaction for row, event and job → JSON. A
-// handler returns its error; only writeError turns an error into an answer and logs it.
+// handler returns its error; only writeError turns an error into a response and logs it.
 //
 // There is one file per resource; resource.go has what handlers share. To add an endpoint, write
 // its line in routes.go, its handler in the resource's file, its path in openapi.yaml, and its row in
@@ -150,7 +150,7 @@ type handler func(w http.ResponseWriter, r *request) error
 // ServeHTTP answers a request.
 func (s *server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	start := time.Now()
-	out := &endpoint.Response{ResponseWriter: w}
+	out := &endpoint.Response{ResponseWriter: w, Request: hr}
 	r := &request{Request: hr}
 	id := s.requestID(hr)
 	out.Header().Set("X-Request-Id", id)
@@ -238,9 +238,9 @@ func internalError(requestID string) string {
 // writeError answers with an error and logs it.
 func (s *server) writeError(w *endpoint.Response, r *request, route, id string, err error) {
 	if w.Begun() {
-		// The answer has begun, so it can only be logged, unless the client has disconnected.
+		// The response has begun, so it can only be logged, unless the client has disconnected.
 		if r.Context().Err() == nil {
-			s.Log.ErrorContext(r.Context(), "answer broke off", "route", route, "request", id, "err", err)
+			s.Log.ErrorContext(r.Context(), "response broke off", "route", route, "request", id, "err", err)
 		}
 		return
 	}
@@ -251,18 +251,18 @@ func (s *server) writeError(w *endpoint.Response, r *request, route, id string, 
 			s.Log.InfoContext(r.Context(), "request refused", "route", route, "request", id, "err", err)
 		}
 	case r.Context().Err() != nil: // the client has disconnected
-		err = weir.Errorf(weir.Refused, "the request was cancelled")
+		return
 	default:
 		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "request", id, "err", err)
 	}
 	f := endpoint.FailureOf(err, internalError(id))
 	f.SetHeader(w.Header())
 	if err := writeText(w, f.Status, f.Body()); err != nil {
-		s.Log.InfoContext(r.Context(), "answer was not read", "route", route, "request", id, "err", err)
+		s.Log.InfoContext(r.Context(), "client did not read the response", "route", route, "request", id, "err", err)
 	}
 }
 
-// writeTimeout is how long a client may take to read an answer.
+// writeTimeout is how long a client may take to read a response.
 const writeTimeout = 30 * time.Second
 
 // writeJSON answers with v.

@@ -201,7 +201,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 			return err
 		}
 	} else if body.IPFS.Pinata != nil {
-		return weir.Errorf(weir.Invalid, "ipfs.pinata: this server does not write to Pinata; leave it out to store the copy where the server keeps its own")
+		return weir.Errorf(weir.Invalid, "ipfs.pinata: this server does not write to Pinata; leave it out to store the copy where this server stores its uploads")
 	}
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	var task weir.Task

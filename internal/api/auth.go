@@ -74,7 +74,7 @@ func (s *server) credential(r *request, header string) (weir.Caller, error) {
 	return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "unsupported authorization header scheme: %s", schemeName(scheme))
 }
 
-// errInvalidKey is the answer to every invalid key. It never repeats the key.
+// errInvalidKey is the response to every invalid key. It never repeats the key.
 func errInvalidKey() error { return weir.Errorf(weir.Unauthenticated, "API key not valid") }
 
 // schemeName returns a scheme for an error, or stars if it may be a key in the wrong place.
@@ -116,12 +116,12 @@ func (s *server) byKey(r *request, key string) (weir.Caller, error) {
 // cached.
 func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
 	address := weir.Network(s.clientAddr(r.Request)).String()
-	if err := s.limits.guess(address); err != nil {
+	if err := s.limits.checkWrongKeys(address); err != nil {
 		return weir.Caller{}, err
 	}
 	caller, err := s.Store.CallerByKey(r.Context(), key)
 	if weir.IsNotFound(err) {
-		s.limits.wrongGuess(address)
+		s.limits.countWrongKey(address)
 		return caller, errInvalidKey()
 	}
 	return caller, err
@@ -149,7 +149,7 @@ func openToAll(path string) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// preflight answers a CORS preflight request. It has no credential, so the answer allows every
+// preflight answers a CORS preflight request. It has no credential, so the response allows every
 // origin; the request itself is checked.
 func (s *server) preflight(w http.ResponseWriter, r *request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -157,12 +157,12 @@ func (s *server) preflight(w http.ResponseWriter, r *request) error {
 		endpoint.CORS{Methods: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}.Preflight(w.Header(), r.Request)
 	}
 	if strings.HasPrefix(r.URL.Path+"/", tusPath) {
-		s.tusAbilities(w.Header())
+		s.tusFeatures(w.Header())
 	}
 	return noContent(w, nil)
 }
 
-// checkOrigin refuses pages that the credential does not allow, and lets others read the answer.
+// checkOrigin refuses pages that the credential does not allow, and lets others read the response.
 func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -175,7 +175,7 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 		corsHeaders(w, origin) // or the page can't read the error
 		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", weir.Shorten(origin, 200))
 	case (c == nil || c.Person()) && origin != s.base(r.Request):
-		return nil // without headers the browser hides the answer from the page
+		return nil // without headers the browser hides the response from the page
 	}
 	corsHeaders(w, origin)
 	return nil

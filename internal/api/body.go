@@ -49,7 +49,7 @@ func (s *server) readBody(w *endpoint.Response, r *request, route *route) error 
 }
 
 // receive reads a body that is not too large. It reads some more of a body with a too large
-// Content-Length, so that the client reads the answer.
+// Content-Length, so that the client reads the response.
 func receive(w http.ResponseWriter, r *request) ([]byte, error) {
 	tooLarge := weir.Errorf(weir.TooLarge, "the body is larger than 1 MiB")
 	if r.ContentLength > maxBody {
@@ -61,7 +61,7 @@ func receive(w http.ResponseWriter, r *request) ([]byte, error) {
 		return nil, tooLarge
 	}
 	if err != nil {
-		return nil, weir.Wrap(weir.Refused, err, "the body could not be read to its end")
+		return nil, weir.Wrap(weir.Refused, err, "the body did not arrive completely; send the request again")
 	}
 	if body = bytes.TrimSpace(body); len(body) == 0 {
 		body = []byte("{}")

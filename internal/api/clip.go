@@ -76,7 +76,7 @@ func (s *server) createClip(w http.ResponseWriter, r *request, body weir.NewClip
 		}
 		err := s.writeAsset(ctx, tx, &asset, &task, now)
 		if kind := weir.KindOf(err); r.caller == nil && (kind == weir.Denied || kind == weir.Busy) {
-			return weir.Errorf(weir.Denied, "the owner of this can't have more clips at the moment") // and no details of the account
+			return weir.Errorf(weir.Denied, "the owner of this content has reached a limit of clips or tasks; try again later") // and no details of the account
 		}
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (s *server) createClip(w http.ResponseWriter, r *request, body weir.NewClip
 	return writeJSON(w, http.StatusOK, newAsset{asset, taskID{task.ID}})
 }
 
-// viewersClip is the answer to a viewer: only what concerns the clip, and nothing about its owner.
+// viewersClip is the response to a viewer: only what concerns the clip, and nothing about its owner.
 type viewersClip struct {
 	Asset struct {
 		ID             string               `json:"id"`
@@ -161,7 +161,7 @@ func (s *server) mayClip(r *request, body weir.NewClip, c clippable) error {
 		return err
 	}
 	if !allowed {
-		return weir.Errorf(weir.Denied, "viewers may not clip this; send an API key of its owner")
+		return weir.Errorf(weir.Denied, "viewers may not make clips of this content; send an API key of its owner")
 	}
 	if !s.limits.clips.Take(weir.Network(s.clientAddr(r.Request)), time.Now()) {
 		return weir.TooMany(clipEvery, "too many clips from this address; try again in %d seconds", int(clipEvery.Seconds()))
@@ -190,7 +190,7 @@ func (s *server) clipOf(ctx context.Context, sessionID string, c clippable, view
 		case weir.AssetReady:
 			return weir.ClipOfAsset(c.asset, c.session), nil
 		case weir.AssetFailed:
-			return weir.ClipOf{}, weir.Errorf(weir.Invalid, "the asset could not be made, so there is nothing to clip")
+			return weir.ClipOf{}, weir.Errorf(weir.Invalid, "the asset has failed, so there is nothing to clip")
 		}
 		return weir.ClipOf{}, weir.Errorf(weir.NotReady, "asset is not ready to be clipped")
 	}
@@ -206,7 +206,7 @@ func (s *server) clipOf(ctx context.Context, sessionID string, c clippable, view
 		return weir.ClipOfSession(c.stream, &session, nil), nil
 	}
 	if viewer { // who may play the stream may not be allowed to play its recordings
-		return weir.ClipOf{}, weir.Errorf(weir.Denied, "viewers clip a session that has ended by the playback id of its recording")
+		return weir.ClipOf{}, weir.Errorf(weir.Denied, "this session has ended; without an API key, clip it by the playback id of its recording")
 	}
 	recording, err := s.recordingToClip(ctx, session, now)
 	return weir.ClipOfSession(c.stream, &session, &recording), err
@@ -267,12 +267,12 @@ func (s *server) recordingToClip(ctx context.Context, session weir.Session, now 
 	case weir.RecordingWaiting:
 		return asset, weir.Errorf(weir.NotReady, "the session has just ended and its recording is not ready; try again in a few seconds")
 	case weir.RecordingFailed:
-		return asset, weir.Errorf(weir.Invalid, "nothing of this session is kept: its recording could not be made")
+		return asset, weir.Errorf(weir.Invalid, "the recording of this session has failed, so there is nothing to clip")
 	}
 	if session.Record && recording != nil {
-		return asset, weir.Errorf(weir.Invalid, "nothing of this session is kept: its recording was deleted")
+		return asset, weir.Errorf(weir.Invalid, "the recording of this session was deleted, so there is nothing to clip")
 	}
-	return asset, weir.Errorf(weir.Invalid, "nothing of this session is kept: it has ended and was not recorded")
+	return asset, weir.Errorf(weir.Invalid, "this session has ended and was not recorded, so there is nothing to clip")
 }
 
 // A clip is an asset whose source names the content that it was cut from: the playback id of the

@@ -99,7 +99,7 @@ func (f *fixture) seedClips(t testing.TB) {
 	ranges[weir.ClipSource{AssetID: f.vars["asset"]}] = []weir.ClipRange{{Start: 0, End: 12_500}}
 	f.server.MayPlay = func(_ *http.Request, playbackID string, token weir.Secret) error {
 		if playbackID == f.vars["gated.playback"] && token != "admitted" {
-			return weir.Errorf(weir.Denied, "the address is not valid; load the master playlist")
+			return weir.Errorf(weir.Denied, "the URL is not valid; load the master playlist")
 		}
 		return nil
 	}
@@ -152,7 +152,7 @@ func TestClipsAtOnce(t *testing.T) {
 			}
 			want := map[int]int{http.StatusOK: weir.MaxClips, http.StatusForbidden: requests - weir.MaxClips}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("answers (-want +got):\n%s", diff)
+				t.Errorf("responses (-want +got):\n%s", diff)
 			}
 			if code := send(1, "root-jwt"); code != http.StatusOK {
 				t.Errorf("an admin gets %d, want 200", code)
@@ -211,8 +211,8 @@ func TestRetryClip(t *testing.T) {
 	f.server.MaxPendingTasks = 0
 	ctx := t.Context()
 	clip := func() (asset, task string) {
-		answer := f.call(t, "POST", "/api/clip", fmt.Sprintf(`{"playbackId":%q,"startTime":1000}`, f.vars["asset.playback"]), http.StatusOK)
-		return idOf(t, answer, "asset"), idOf(t, answer, "task")
+		response := f.call(t, "POST", "/api/clip", fmt.Sprintf(`{"playbackId":%q,"startTime":1000}`, f.vars["asset.playback"]), http.StatusOK)
+		return idOf(t, response, "asset"), idOf(t, response, "task")
 	}
 	asset, task := clip()
 	err := f.store.Tx(ctx, func(tx *store.Tx) error {
@@ -246,8 +246,8 @@ func TestClipPolicy(t *testing.T) {
 	f.seedClips(t)
 	ctx := t.Context()
 	policy := func(body string) any {
-		answer := f.call(t, "POST", "/api/clip", body, http.StatusOK)
-		return answer["asset"].(map[string]any)["playbackPolicy"]
+		response := f.call(t, "POST", "/api/clip", body, http.StatusOK)
+		return response["asset"].(map[string]any)["playbackPolicy"]
 	}
 	want := map[string]any{"type": "jwt", "webhookContext": map[string]any{"secret": 1.0}}
 	if diff := cmp.Diff(any(want), policy(fmt.Sprintf(`{"playbackId":%q,"startTime":%d}`, f.vars["gated.playback"], aired+10_000))); diff != "" {
@@ -441,7 +441,7 @@ func TestClipOfViewer(t *testing.T) {
 			t.Errorf("clip %d: %s", i, got)
 		}
 	}
-	const full = `403 {"errors":["the owner of this can't have more clips at the moment"]}`
+	const full = `403 {"errors":["the owner of this content has reached a limit of clips or tasks; try again later"]}`
 	if got := send(asset, "192.0.2.2"); got != full {
 		t.Errorf("with as many tasks as may wait: %s, want %s", got, full)
 	}

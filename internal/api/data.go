@@ -33,7 +33,7 @@ func (s *server) queryViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := overTime(&q, v); err != nil {
+	if err := readTimeRange(&q, v); err != nil {
 		return err
 	}
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) {
@@ -56,7 +56,7 @@ func (s *server) queryCreatorViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := overTime(&q, v); err != nil {
+	if err := readTimeRange(&q, v); err != nil {
 		return err
 	}
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) { row["playtimeMins"] = sums.PlaytimeMins() })
@@ -174,8 +174,8 @@ func (s *server) viewQuery(r *request, playbackID, assetID, streamID string) (st
 	return q, own(asset.Owner(), err)
 }
 
-// overTime reads the range of time, its steps and the breakdown.
-func overTime(q *store.ViewQuery, v url.Values) (err error) {
+// readTimeRange reads the range of time, its steps and the breakdown.
+func readTimeRange(q *store.ViewQuery, v url.Values) (err error) {
 	if q.From, q.To, err = span(v); err != nil {
 		return err
 	}
@@ -193,20 +193,20 @@ func (s *server) writeViews(w http.ResponseWriter, r *request, q store.ViewQuery
 	if err != nil {
 		return err
 	}
-	answer := make([]map[string]any, len(rows))
+	response := make([]map[string]any, len(rows))
 	for i, row := range rows {
-		answer[i] = map[string]any{"viewCount": row.Views}
+		response[i] = map[string]any{"viewCount": row.Views}
 		if q.Step != "" {
-			answer[i]["timestamp"] = row.Start
+			response[i]["timestamp"] = row.Start
 		}
 		for j, name := range q.By {
 			if row.By[j] != "" {
-				answer[i][name] = row.By[j]
+				response[i][name] = row.By[j]
 			}
 		}
-		figures(answer[i], row.ViewSums)
+		figures(response[i], row.ViewSums)
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, response)
 }
 
 // span reads from and to.
@@ -287,7 +287,7 @@ func (s *server) queryUsage(w http.ResponseWriter, r *request) error {
 	q := store.UsageQuery{UserID: r.caller.UserID, CreatorID: v.Get("creatorId")}
 	if user := v.Get("userId"); user != "" && user != r.caller.UserID {
 		if !r.caller.Admin {
-			return weir.Errorf(weir.Denied, "only an admin may ask for the usage of another user")
+			return weir.Errorf(weir.Denied, "only an admin may query the usage of another user")
 		}
 		q.UserID = user
 	}

@@ -30,7 +30,7 @@ const (
 // credential becomes invalid.
 func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
-	release, ok := s.eventStreams.take(s.limitKey(r), maxEventStreams)
+	release, ok := s.eventStreams.acquire(s.limitKey(r), maxEventStreams)
 	if !ok {
 		return weir.TooMany(time.Second, "too many open event streams: this key may have %d", maxEventStreams)
 	}
@@ -88,7 +88,7 @@ func (s *server) startOfEvents(r *request) (int64, error) {
 	}
 	// A larger number comes from before a restore of the database.
 	if after < deleted || after > last {
-		return 0, weir.Errorf(weir.Gone, "the events after this cursor are not kept any more; read the state anew, then listen without a cursor")
+		return 0, weir.Errorf(weir.Gone, "the events after this cursor have expired; read the current state, then connect without a cursor")
 	}
 	return after, nil
 }
@@ -99,7 +99,7 @@ func eventCursor(e *weir.Event) string { return strconv.FormatInt(e.Seq, 10) }
 func parseEventCursor(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || text != strconv.FormatInt(n, 10) {
-		return 0, weir.Errorf(weir.Refused, "cursor: send the id of an event, as it came")
+		return 0, weir.Errorf(weir.Refused, "cursor: must be the id of an event")
 	}
 	return n, nil
 }
@@ -141,7 +141,7 @@ type eventWriter struct {
 	closed bool // the client has disconnected
 }
 
-// start begins the answer. Its header has the cursor of the start: a client that loses its connection before
+// start begins the response. Its header has the cursor of the start: a client that loses its connection before
 // the first event continues with it.
 func (out *eventWriter) start(after int64) {
 	h := out.w.Header()

@@ -107,7 +107,7 @@ func (l *listener) over() {
 	}
 }
 
-// serve serves the API; left is sent to after every answer.
+// serve serves the API; left is sent to after every response.
 func (f *fixture) serve(t *testing.T) (base string, left chan struct{}) {
 	t.Helper()
 	left = make(chan struct{}, 100)

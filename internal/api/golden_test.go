@@ -34,7 +34,7 @@ import (
 	"weir/internal/work/worktest"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata/*.txt again")
+var update = flag.Bool("update", false, "write the responses in testdata/*.txt again")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 
@@ -53,13 +53,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 // The request has optional headers, and a body after an empty line. `as:` says who sends it: ann
 // (the default) and bob are accounts that use an API key, ann-jwt, bob-jwt and root-jwt have logged
 // in (root is an admin), anon sends no credential; anything else is the value of the Authorization
-// header. ${2.id} is the member of the second step's answer (also ${2.0.id}, ${2.asset.id}), and
+// header. ${2.id} is the member of the second step's response (also ${2.0.id}, ${2.asset.id}), and
 // ${ann.id}, ${ann.key}, ${ann.jwt}, ${ann.project} … are values of the accounts. The other values are of
 // what seed puts into the store.
 //
-// Behind `---` stands the answer: status, some headers, body. -update writes it.
+// Behind `---` stands the response: status, some headers, body. -update writes it.
 // What differs from run to run is replaced: ids by <id-1>, <id-2> …, times by
-// <time>. Every answer is also held against openapi.yaml.
+// <time>. Every response is also held against openapi.yaml.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 				return
 			}
 			if diff := cmp.Diff(string(text), got); diff != "" {
-				t.Errorf("answers differ (-want +got); run with -update and read the diff:\n%s", diff)
+				t.Errorf("responses differ (-want +got); run with -update and read the diff:\n%s", diff)
 			}
 		})
 	}
@@ -106,12 +106,12 @@ func TestGolden(t *testing.T) {
 
 // fixture is a service with accounts and things in it.
 type fixture struct {
-	store   *store.Store
-	server  *server
-	vars    map[string]string
-	answers map[int]any
-	masks   map[string]string // what was found → what is shown
-	counts  map[string]int
+	store     *store.Store
+	server    *server
+	vars      map[string]string
+	responses map[int]any
+	masks     map[string]string // what was found → what is shown
+	counts    map[string]int
 }
 
 // template is a database with the accounts and things that every fixture starts
@@ -221,7 +221,7 @@ func openFixture(t testing.TB, url string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{store: st, server: s, vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
+	return &fixture{store: st, server: s, vars: map[string]string{}, responses: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
 }
 
 func (f *fixture) addUser(t testing.TB, accounts *account.Accounts, name string) {
@@ -254,7 +254,7 @@ func (f *fixture) addUser(t testing.TB, accounts *account.Accounts, name string)
 	f.vars[name+".project"], f.vars[name+".email"], f.vars[name+".refresh"] = u.DefaultProjectID, u.Email, in.RefreshToken.Reveal()
 }
 
-// play sends a request and returns the answer as text.
+// play sends a request and returns the response as text.
 func (f *fixture) play(t *testing.T, step int, text string) string {
 	t.Helper()
 	var lines []string
@@ -311,7 +311,7 @@ func (f *fixture) fill(t *testing.T, text string) string {
 		}
 		parts := strings.Split(name, ".")
 		n, err := strconv.Atoi(parts[0])
-		value, ok := f.answers[n]
+		value, ok := f.responses[n]
 		if err != nil || !ok {
 			t.Fatalf("no value for %s", found)
 		}
@@ -334,7 +334,7 @@ func (f *fixture) fill(t *testing.T, text string) string {
 	})
 }
 
-// check holds an answer against openapi.yaml.
+// check holds a response against openapi.yaml.
 func (f *fixture) check(t *testing.T, step int, r *http.Request, w *httptest.ResponseRecorder) {
 	t.Helper()
 	route := f.server.routes.match(r)
@@ -351,7 +351,7 @@ func (f *fixture) check(t *testing.T, step int, r *http.Request, w *httptest.Res
 	}
 }
 
-// show writes an answer as the file has it.
+// show writes a response as the file has it.
 func (f *fixture) show(t *testing.T, step int, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var out strings.Builder
@@ -373,7 +373,7 @@ func (f *fixture) show(t *testing.T, step int, w *httptest.ResponseRecorder) str
 		if err := d.Decode(&value); err != nil {
 			t.Fatal(err)
 		}
-		f.answers[step] = value
+		f.responses[step] = value
 		body = indented.Bytes()
 	}
 	out.Write(body)

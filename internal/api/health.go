@@ -28,17 +28,17 @@ func (s *server) getStreamHealth(w http.ResponseWriter, r *request) error {
 		}
 		from = weir.At(end.Add(-shownHealth))
 	}
-	answer := weir.Health{IsHealthy: stream.IsHealthy, Issues: []string{}, Multistream: []weir.TargetHealth{}, Samples: []weir.HealthSample{}}
-	answer.Issues = append(answer.Issues, stream.Issues...)
+	response := weir.Health{IsHealthy: stream.IsHealthy, Issues: []string{}, Multistream: []weir.TargetHealth{}, Samples: []weir.HealthSample{}}
+	response.Issues = append(response.Issues, stream.Issues...)
 	samples, err := s.Store.HealthSamples(ctx, stream.ID, from, to)
 	if err != nil {
 		return err
 	}
-	answer.Samples = append(answer.Samples, samples...)
+	response.Samples = append(response.Samples, samples...)
 	targets, err := s.Store.TargetHealth(ctx, stream.ID)
 	if err != nil {
 		return err
 	}
-	answer.Multistream = append(answer.Multistream, targets...)
-	return writeJSON(w, http.StatusOK, answer)
+	response.Multistream = append(response.Multistream, targets...)
+	return writeJSON(w, http.StatusOK, response)
 }

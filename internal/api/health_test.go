@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// TestStreamHealthOnAir holds the answer for a stream on air against the contract.
+// TestStreamHealthOnAir holds the response for a stream on air against the contract.
 func TestStreamHealthOnAir(t *testing.T) {
 	t.Parallel()
 	f, ctx, now := newFixture(t), t.Context(), time.Now()

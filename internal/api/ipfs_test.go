@@ -84,16 +84,16 @@ func TestProofIsSecret(t *testing.T) {
 	ctx := t.Context()
 	const proof = goodProof + "-of-ann"
 	body := `{"input":{"url":"https://example.com/in.mp4"},"storage":{"type":"web3.storage","credentials":{"proof":"` + proof + `"}},"outputs":{"hls":{"path":"/a"}}}`
-	answer := f.call(t, "POST", "/api/transcode", body, http.StatusOK)
-	text, _ := json.Marshal(answer)
-	id := answer["id"].(string)
+	response := f.call(t, "POST", "/api/transcode", body, http.StatusOK)
+	text, _ := json.Marshal(response)
+	id := response["id"].(string)
 	shown, _ := json.Marshal(f.call(t, "GET", "/api/task/"+id, "", http.StatusOK))
 	events, err := f.store.Events(ctx, f.vars["ann.id"], f.vars["ann.project"], 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	told, _ := json.Marshal(events)
-	for name, text := range map[string]string{"answer": string(text), "task": string(shown), "events": string(told)} {
+	for name, text := range map[string]string{"response": string(text), "task": string(shown), "events": string(told)} {
 		if strings.Contains(text, goodProof) {
 			t.Errorf("the %s has the proof: %s", name, text)
 		}

@@ -19,14 +19,14 @@ import (
 // accounts of two projects each, on both engines. A route without a row fails the test, as does a
 // member of a body or a parameter of a query that is named like an id and that no row has.
 //
-//	named     The request names a resource. Callers of other projects get the answer for an id that
+//	named     The request names a resource. Callers of other projects get the response for an id that
 //	          does not exist, 404 unless the row says otherwise, and it does not change. The owner
 //	          succeeds. Administrators who logged in may read it.
-//	listed    The answer lists a resource: for its owner only, whatever the query asks for.
+//	listed    The response lists a resource: for its owner only, whatever the query asks for.
 //	          Administrators have to ask for the rows of others.
 //	refers    The body names another resource. A resource of another project is refused as one that
 //	          does not exist, also for administrators: who may see it may still not name it.
-//	made      The answer is a new resource, of the caller's project: callers of other projects don't
+//	made      The response is a new resource, of the caller's project: callers of other projects don't
 //	          find it.
 //	holds     Something else, which a function checks.
 //
@@ -263,10 +263,10 @@ type cell struct {
 	query   string // ${…} is a value of the resource, ${it} the id of what is referred to, ${new} a new id
 	body    string
 	read    string // where a new resource is read, followed by its id
-	id      string // the member of the answer that has the id of a new resource
+	id      string // the member of the response that has the id of a new resource
 	account bool   // see inAccount
 	admins  bool   // administrators who logged in may see it
-	blind   bool   // the owner's answer does not show the id
+	blind   bool   // the owner's response does not show the id
 	success int    // the status for the owner; 0 = any of success
 	refusal int    // the status for others
 	check   func(*world)
@@ -511,7 +511,7 @@ func (w *world) playNamed(c cell) {
 			unknown := thing.unknown()
 			otherPath, otherBody := w.request(c, unknown)
 			want := w.send(outsider, w.method, otherPath, otherBody)
-			w.sameAnswer(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
+			w.sameReply(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
 			if got.status < 400 && strings.Contains(got.body, thing.shown) {
 				w.Errorf("%s sees what is of %s: %s", outsider.name, owner.name, got)
 			}
@@ -564,7 +564,7 @@ func (w *world) playRefers(c cell) {
 	for _, owner := range w.tenants {
 		thing := c.thing(w, owner)
 		before := w.read(owner, thing)
-		refer := func(as tenant, own, values map[string]string) answer {
+		refer := func(as tenant, own, values map[string]string) reply {
 			all := maps.Clone(values)
 			all["it"] = values["id"]
 			maps.Copy(all, own)
@@ -579,7 +579,7 @@ func (w *world) playRefers(c cell) {
 			own := w.own(c, outsider)
 			unknown := thing.unknown()
 			got, want := refer(outsider, own, thing.values), refer(outsider, own, unknown)
-			w.sameAnswer(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
+			w.sameReply(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
 		}
 		if after := w.read(owner, thing); after != before {
 			w.Errorf("others changed what is of %s from\n%s to\n%s", owner.name, before, after)
@@ -601,7 +601,7 @@ func (w *world) playMade(c cell) {
 		for _, outsider := range w.outsiders(owner, c.account) {
 			unknown := map[string]string{"id": weir.NewID()}
 			got, want := w.send(outsider, "GET", c.read+id, ""), w.send(outsider, "GET", c.read+unknown["id"], "")
-			w.sameAnswer(owner, outsider, got.without(map[string]string{"id": id}), want.without(unknown), http.StatusNotFound)
+			w.sameReply(owner, outsider, got.without(map[string]string{"id": id}), want.without(unknown), http.StatusNotFound)
 		}
 		if got := w.send(owner, "GET", c.read+id, ""); got.status != http.StatusOK || !strings.Contains(got.body, id) {
 			w.Errorf("%s does not find what it made: %s", owner.name, got)
@@ -609,8 +609,8 @@ func (w *world) playMade(c cell) {
 	}
 }
 
-// sameAnswer checks that a outsider gets the same answer as for a resource that does not exist.
-func (w *world) sameAnswer(owner, outsider tenant, got, want answer, status int) {
+// sameReply checks that a outsider gets the same response as for a resource that does not exist.
+func (w *world) sameReply(owner, outsider tenant, got, want reply, status int) {
 	w.Helper()
 	if got != want {
 		w.Errorf("%s gets %s for what is of %s, and %s for what does not exist", outsider.name, got, owner.name, want)
@@ -620,8 +620,8 @@ func (w *world) sameAnswer(owner, outsider tenant, got, want answer, status int)
 	}
 }
 
-// succeeds checks the answer for the owner.
-func (w *world) succeeds(c cell, owner tenant, got answer, shown string) {
+// succeeds checks the response for the owner.
+func (w *world) succeeds(c cell, owner tenant, got reply, shown string) {
 	w.Helper()
 	ok := got.status >= 200 && got.status < 300
 	if c.success != 0 {

@@ -113,24 +113,24 @@ func (w *world) own(c cell, as tenant) map[string]string {
 	return c.own(w, as).values
 }
 
-// answer is the answer to a request.
-type answer struct {
+// reply is the response to a request.
+type reply struct {
 	status int
 	body   string
 }
 
-func (a answer) String() string { return strconv.Itoa(a.status) + " " + a.body }
+func (a reply) String() string { return strconv.Itoa(a.status) + " " + a.body }
 
 // without replaces values that differ between two requests by their names.
-func (a answer) without(values map[string]string) answer {
+func (a reply) without(values map[string]string) reply {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		a.body = strings.ReplaceAll(a.body, values[name], "{"+name+"}")
 	}
 	return a
 }
 
-// member returns a string in the answer, as `asset.id`.
-func (a answer) member(path string) string {
+// member returns a string in the response, as `asset.id`.
+func (a reply) member(path string) string {
 	var value any
 	_ = json.Unmarshal([]byte(a.body), &value) // then it has no members
 	for name := range strings.SplitSeq(path, ".") {
@@ -141,14 +141,14 @@ func (a answer) member(path string) string {
 	return text
 }
 
-// send sends a request, and checks the answer against openapi.yaml.
-func (w *world) send(as tenant, method, path, body string) answer {
+// send sends a request, and checks the response against openapi.yaml.
+func (w *world) send(as tenant, method, path, body string) reply {
 	w.Helper()
 	r := httptest.NewRequest(method, "http://weir.test"+path, strings.NewReader(body))
 	rec := httptest.NewRecorder()
 	w.server.ServeHTTP(rec, w.as(as, r))
 	w.check(w.T, 0, r, rec)
-	return answer{rec.Code, rec.Body.String()}
+	return reply{rec.Code, rec.Body.String()}
 }
 
 // as gives a request the credential of a tenant: the key, or the log-in where one is needed.
@@ -168,10 +168,10 @@ func (w *world) as(as tenant, r *http.Request) *http.Request {
 }
 
 // read returns what the owner sees of a resource.
-func (w *world) read(owner tenant, it thing) answer {
+func (w *world) read(owner tenant, it thing) reply {
 	w.Helper()
 	if it.read == "" {
-		return answer{}
+		return reply{}
 	}
 	got := w.send(owner, "GET", it.read, "")
 	if got.status != http.StatusOK {
@@ -229,7 +229,7 @@ func webhookBody(more string) string {
 // thing is a resource of a tenant.
 type thing struct {
 	values map[string]string // what the parameters of paths, queries and bodies can name
-	shown  string            // what shows that an answer has it
+	shown  string            // what shows that a response has it
 	read   string            // where its owner reads it
 }
 
@@ -684,7 +684,7 @@ func (w *world) gateWantsKeyOfProject() {
 		s := w.newStream(owner, weir.NewStream{Name: "a", PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}, nil)
 		for _, signer := range w.tenants {
 			body := fmt.Sprintf(`{"type":"jwt","stream":%q,"pub":%q}`, s.PlaybackID, signingKey(w, signer).values["publicKey"])
-			want := answer{http.StatusNotFound, `{"errors":["Content not found"]}`}
+			want := reply{http.StatusNotFound, `{"errors":["Content not found"]}`}
 			got := w.send(tenant{}, w.method, w.path, body)
 			if signer == owner && got.status != http.StatusOK || signer != owner && got != want {
 				w.Errorf("a token of %s for the stream of %s gets %s", signer.name, owner.name, got)
@@ -723,7 +723,7 @@ func (w *world) sendsOwnEvents() {
 	}
 }
 
-// listening is the answer to GET /events, which the client ends after an event.
+// listening is the response to GET /events, which the client ends after an event.
 type listening struct {
 	*httptest.ResponseRecorder
 	last string

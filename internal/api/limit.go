@@ -50,7 +50,7 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 func (l *limiter) allow(key, account string) error {
 	now := time.Now()
 	if l.ofKey > 0 && !l.keys.Take(key, now) {
-		return weir.TooMany(time.Second, "too many requests: this key may send %d a second", l.ofKey)
+		return weir.TooMany(time.Second, "too many requests: a key, or an address without a key, may send %d a second", l.ofKey)
 	}
 	if l.ofAccount > 0 && account != "" && !l.accounts.Take(account, now) {
 		return weir.TooMany(time.Second, "too many requests: all keys of this account together may send %d a second", l.ofAccount)
@@ -58,16 +58,16 @@ func (l *limiter) allow(key, account string) error {
 	return nil
 }
 
-// guess returns an error when the address has sent too many wrong keys lately.
-func (l *limiter) guess(address string) error {
+// checkWrongKeys returns an error when the address has sent too many wrong keys lately.
+func (l *limiter) checkWrongKeys(address string) error {
 	if l.wrong.Allows(address, time.Now()) {
 		return nil
 	}
 	return weir.TooMany(time.Second, "too many wrong credentials from this address")
 }
 
-// wrongGuess counts a wrong key of the address.
-func (l *limiter) wrongGuess(address string) { l.wrong.Take(address, time.Now()) }
+// countWrongKey counts a wrong key of the address.
+func (l *limiter) countWrongKey(address string) { l.wrong.Take(address, time.Now()) }
 
 // slots bound how many requests of each key run at once.
 type slots struct {
@@ -75,8 +75,8 @@ type slots struct {
 	used map[string]int
 }
 
-// take takes one of the slots of a key; ok is false when all are in use.
-func (s *slots) take(key string, limit int) (release func(), ok bool) {
+// acquire takes one of the slots of a key; ok is false when all are in use.
+func (s *slots) acquire(key string, limit int) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used[key] >= limit {

@@ -44,19 +44,19 @@ func TestWrongGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(0, 0)
 		for range wrongAtOnce {
-			if err := l.guess("192.0.2.1"); err != nil {
+			if err := l.checkWrongKeys("192.0.2.1"); err != nil {
 				t.Fatal(err)
 			}
-			l.wrongGuess("192.0.2.1")
+			l.countWrongKey("192.0.2.1")
 		}
-		if err := l.guess("192.0.2.1"); weir.KindOf(err) != weir.Busy {
+		if err := l.checkWrongKeys("192.0.2.1"); weir.KindOf(err) != weir.Busy {
 			t.Errorf("after %d wrong guesses: %v, want busy", wrongAtOnce, err)
 		}
-		if err := l.guess("192.0.2.2"); err != nil {
+		if err := l.checkWrongKeys("192.0.2.2"); err != nil {
 			t.Errorf("another address: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := l.guess("192.0.2.1"); err != nil {
+		if err := l.checkWrongKeys("192.0.2.1"); err != nil {
 			t.Errorf("two seconds later: %v", err)
 		}
 	})
@@ -91,10 +91,10 @@ func TestGateIsBounded(t *testing.T) {
 	} {
 		w := ask(tt.remote, tt.playbackID)
 		if w.Code != tt.want {
-			t.Errorf("question %d: %d %s, want %d", i, w.Code, w.Body, tt.want)
+			t.Errorf("request %d: %d %s, want %d", i, w.Code, w.Body, tt.want)
 		}
 		if w.Code == 429 && (w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "") {
-			t.Errorf("question %d: Retry-After %q, Cache-Control %q", i, w.Header().Get("Retry-After"), w.Header().Get("Cache-Control"))
+			t.Errorf("request %d: Retry-After %q, Cache-Control %q", i, w.Header().Get("Retry-After"), w.Header().Get("Cache-Control"))
 		}
 	}
 }

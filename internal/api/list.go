@@ -47,7 +47,7 @@ func limitOf(v url.Values) (int, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n) {
-		return 0, weir.Errorf(weir.Invalid, "limit: give a whole number")
+		return 0, weir.Errorf(weir.Invalid, "limit: must be a whole number")
 	}
 	return int(max(0, min(n, store.MaxLimit))), nil
 }

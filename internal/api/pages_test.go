@@ -58,7 +58,7 @@ func newPerson(t *testing.T, base string) *person {
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		for e, err := range complaints {
-			// An answer that is not 200 is what some steps are about.
+			// A response that is not 200 is what some steps are about.
 			if err == nil && e.Entry.Source != log.EntrySourceNetwork {
 				t.Errorf("the browser complains at %s: %s", e.Entry.URL, e.Entry.Text)
 			}
@@ -219,7 +219,7 @@ func TestAccountPages(t *testing.T) {
 	p.see("Log in")
 }
 
-// A page of another site can't use the log-in of a visitor's browser.
+// A page of another site can't use the log-in of a user's browser.
 func TestForeignPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

@@ -39,7 +39,7 @@ func checkPull(stream *weir.Stream) error {
 	case stream.Pull == nil:
 		return weir.Errorf(weir.Refused, "stream does not have a pull source")
 	case stream.Suspended:
-		return weir.Errorf(weir.Refused, "the stream is suspended; lift that first")
+		return weir.Errorf(weir.Refused, "the stream is suspended; set suspended to false first")
 	}
 	return stream.Pull.Check()
 }
@@ -138,16 +138,16 @@ func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 		case now.Failures > 0:
 			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "%s", now.Issue))
 		case !now.Wanted:
-			return weir.Errorf(weir.Invalid, "the pull was ended before the source played")
+			return weir.Errorf(weir.Invalid, "the pull was stopped before the source sent media")
 		}
 		select {
 		case <-changes:
 		case <-s.Stopping:
-			return weir.Errorf(weir.Busy, "this server is shutting down; ask again")
+			return weir.Errorf(weir.Busy, "this server is shutting down; send the request again")
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout.C:
-			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "the source did not play within %d seconds", int(pullTimeout.Seconds())))
+			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "the source sent no media within %d seconds; check that it is on air", int(pullTimeout.Seconds())))
 		}
 	}
 }

@@ -64,15 +64,15 @@ func (p *puller) pull(ctx context.Context, t *testing.T, claimed store.Pulling, 
 	}
 }
 
-// ask sends a request of Ann's and checks its answer against openapi.yaml.
-func (p *puller) ask(t *testing.T, method, path, body string) (int, streamAnswer, string) {
+// ask sends a request of Ann's and checks its response against openapi.yaml.
+func (p *puller) ask(t *testing.T, method, path, body string) (int, streamResponse, string) {
 	t.Helper()
 	r := httptest.NewRequest(method, "http://weir.test/api"+path, strings.NewReader(body))
 	r.Header.Set("Authorization", p.f.credential(""))
 	w := httptest.NewRecorder()
 	p.f.server.ServeHTTP(w, r)
 	p.f.check(t, 0, r, w)
-	var s streamAnswer
+	var s streamResponse
 	if w.Code < 300 && w.Body.Len() > 0 {
 		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil {
 			t.Fatal(err)

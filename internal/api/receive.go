@@ -26,7 +26,7 @@ import (
 // asset of them.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
 
-func partKey(assetID string, offset int64) string {
+func uploadPartKey(assetID string, offset int64) string {
 	return fmt.Sprintf("%s/%020d", uploadFolder(assetID), offset)
 }
 
@@ -50,7 +50,7 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	if r.ContentLength > s.MaxUpload {
 		return s.tooLarge()
 	}
-	body := &incoming{server: s, body: r.Body, size: r.ContentLength, control: http.NewResponseController(w)}
+	body := &uploadBody{server: s, body: r.Body, size: r.ContentLength, control: http.NewResponseController(w)}
 	body.atEnd = func() error {
 		if body.n == 0 {
 			return weir.Errorf(weir.Invalid, "the file is empty; send its bytes as the body of the request")
@@ -61,14 +61,14 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	if err := s.reserve(ctx, asset.ID, r.ContentLength); err != nil {
 		return err
 	}
-	if err := s.Media.Put(ctx, partKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
+	if err := s.Media.Put(ctx, uploadPartKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
 		if body.err != nil {
 			return body.err // the storage only wraps it
 		}
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // the whole file has arrived, so the client need not wait
-	if err := s.onlyPart(ctx, asset.ID); err != nil {
+	if err := s.deleteOtherParts(ctx, asset.ID); err != nil {
 		return err
 	}
 	if err := s.uploaded(ctx, asset.ID); err != nil {
@@ -87,14 +87,14 @@ func (s *server) reserve(ctx context.Context, assetID string, size int64) error 
 	return s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ReserveStorage(ctx, assetID, max(size, 1)) })
 }
 
-// onlyPart deletes the parts of an earlier upload by tus.
-func (s *server) onlyPart(ctx context.Context, assetID string) error {
+// deleteOtherParts deletes the parts of an earlier upload by tus.
+func (s *server) deleteOtherParts(ctx context.Context, assetID string) error {
 	var others []string
 	for info, err := range s.Media.List(ctx, uploadFolder(assetID)) {
 		if err != nil {
 			return err
 		}
-		if info.Key != partKey(assetID, 0) {
+		if info.Key != uploadPartKey(assetID, 0) {
 			others = append(others, info.Key)
 		}
 	}
@@ -107,7 +107,7 @@ func (s *server) onlyPart(ctx context.Context, assetID string) error {
 }
 
 func (s *server) tooLarge() error {
-	return weir.Errorf(weir.TooLarge, "the file is larger than the %d bytes that this service takes", s.MaxUpload)
+	return weir.Errorf(weir.TooLarge, "the file is larger than %d bytes, the maximum of this server", s.MaxUpload)
 }
 
 // uploadOf returns the asset of an upload token, if it waits for its bytes.
@@ -120,7 +120,7 @@ func (s *server) uploadOf(ctx context.Context, token string) (weir.Asset, error)
 	_, err = jwt.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return key, nil },
 		jwt.WithValidMethods([]string{"HS256"}), jwt.WithAudience("upload"), jwt.WithExpirationRequired())
 	if err != nil {
-		why := "use the address that request-upload answered"
+		why := "use a URL from the response of request-upload"
 		if errors.Is(err, jwt.ErrTokenExpired) {
 			why = "it has expired, request a new upload"
 		}
@@ -143,7 +143,7 @@ func (s *server) uploading(ctx context.Context, id string) (weir.Asset, error) {
 	case weir.AssetUploading:
 		return asset, nil
 	case weir.AssetFailed:
-		return asset, weir.Errorf(weir.Invalid, "asset has failed and takes no file any more; request a new upload")
+		return asset, weir.Errorf(weir.Invalid, "asset has failed and accepts no upload; request a new one")
 	}
 	return asset, weir.Errorf(weir.Invalid, "asset has already been uploaded")
 }
@@ -183,8 +183,8 @@ func (s *server) uploaded(ctx context.Context, assetID string) error {
 	})
 }
 
-// incoming is the body of an upload. It enforces the timeout for each step and the maximum size.
-type incoming struct {
+// uploadBody is the body of an upload. It enforces the timeout for each step and the maximum size.
+type uploadBody struct {
 	server  *server
 	body    io.Reader
 	size    int64 // -1 = unknown
@@ -200,7 +200,7 @@ type incoming struct {
 	err     error // why the upload fails
 }
 
-func (in *incoming) Read(b []byte) (int, error) {
+func (in *uploadBody) Read(b []byte) (int, error) {
 	if in.err != nil {
 		return 0, in.err
 	}
@@ -215,12 +215,12 @@ func (in *incoming) Read(b []byte) (int, error) {
 }
 
 // check returns why the upload fails, if it does. err is the error of the connection.
-func (in *incoming) check(err error) error {
+func (in *uploadBody) check(err error) error {
 	switch {
 	case in.n > in.server.MaxUpload:
 		return in.server.tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && in.n < in.next && time.Now().After(in.until):
-		return weir.Errorf(weir.Refused, "less than %d bytes arrived in %s; send the file again, by tus if the connection is bad", uploadStep, in.server.timeout)
+		return weir.Errorf(weir.Refused, "the upload is too slow: less than %d bytes arrived in %s; send the file again, with tus if the connection is bad", uploadStep, in.server.timeout)
 	case errors.Is(err, io.EOF), err == nil && in.n == in.size:
 		if in.ended {
 			return nil
@@ -228,7 +228,7 @@ func (in *incoming) check(err error) error {
 		in.ended = true
 		return in.atEnd()
 	case err != nil:
-		return weir.Wrap(weir.Refused, err, "the file did not arrive whole: %d bytes came; send it again", in.n)
+		return weir.Wrap(weir.Refused, err, "the upload broke off after %d bytes; send the file again", in.n)
 	case in.n-in.checked >= spaceStep:
 		in.checked = in.n
 		return in.server.FreeSpace()

@@ -13,11 +13,11 @@ func (s *server) listIngests(w http.ResponseWriter, r *request) error {
 	if ingest == "" {
 		return weir.Errorf(weir.Unavailable, "Ingest not configured")
 	}
-	answer := map[string]any{"ingest": ingest, "playback": base + "/hls", "base": base}
+	response := map[string]any{"ingest": ingest, "playback": base + "/hls", "base": base}
 	if s.Ingests != nil {
-		answer["ingests"] = s.Ingests(base)
+		response["ingests"] = s.Ingests(base)
 	}
-	return writeJSON(w, http.StatusOK, []any{answer})
+	return writeJSON(w, http.StatusOK, []any{response})
 }
 
 // getDID answers GET /did: the id of the service on decentralized storage.
@@ -28,7 +28,7 @@ func (s *server) getDID(w http.ResponseWriter, _ *request) error {
 // getC2PARoot answers GET /c2pa/root.pem: the root of the certificate that signs media.
 func (s *server) getC2PARoot(w http.ResponseWriter, _ *request) error {
 	if s.C2PARoot == nil {
-		return weir.Errorf(weir.NotFound, "the root of the certificate is not known here; ask the operator, or the authority that issued it")
+		return weir.Errorf(weir.NotFound, "this server does not have the root certificate; ask its operator, or the authority that issued the certificate")
 	}
 	w.Header().Set("Content-Type", "application/x-pem-file")
 	_, err := w.Write(s.C2PARoot)

@@ -18,7 +18,7 @@ import (
 	"weir/internal/weir"
 )
 
-// call sends a request as ann and returns the answer, which must have the status.
+// call sends a request as ann and returns the response, which must have the status.
 func (f *fixture) call(t *testing.T, method, path, body string, status int) map[string]any {
 	t.Helper()
 	r := httptest.NewRequest(method, "http://weir.test"+path, strings.NewReader(body))
@@ -28,21 +28,21 @@ func (f *fixture) call(t *testing.T, method, path, body string, status int) map[
 	if w.Code != status {
 		t.Fatalf("%s %s answers %d %s, want %d", method, path, w.Code, w.Body, status)
 	}
-	var answer map[string]any
+	var response map[string]any
 	if w.Body.Len() > 0 {
-		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		if err := json.Unmarshal(w.Body.Bytes(), &response); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return answer
+	return response
 }
 
-func idOf(t *testing.T, answer map[string]any, member string) string {
+func idOf(t *testing.T, response map[string]any, member string) string {
 	t.Helper()
-	object, _ := answer[member].(map[string]any)
+	object, _ := response[member].(map[string]any)
 	id, ok := object["id"].(string)
 	if !ok {
-		t.Fatalf("no %s.id in %v", member, answer)
+		t.Fatalf("no %s.id in %v", member, response)
 	}
 	return id
 }
@@ -116,13 +116,13 @@ func TestStoredEvents(t *testing.T) {
 
 func TestUploadToken(t *testing.T) {
 	f := newFixture(t)
-	answer := f.call(t, "POST", "/api/asset/request-upload", `{"name":"a"}`, http.StatusOK)
+	response := f.call(t, "POST", "/api/asset/request-upload", `{"name":"a"}`, http.StatusOK)
 	key, err := f.server.uploadKey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for member, path := range map[string]string{"url": "/api/asset/upload/direct", "tusEndpoint": "/api/asset/upload/tus"} {
-		u, err := url.Parse(answer[member].(string))
+		u, err := url.Parse(response[member].(string))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,13 +134,13 @@ func TestUploadToken(t *testing.T) {
 			jwt.WithValidMethods([]string{"HS256"}), jwt.WithAudience("upload"), jwt.WithExpirationRequired()); err != nil {
 			t.Fatal(err)
 		}
-		if claims.Subject != idOf(t, answer, "asset") || claims.PlaybackID == "" || claims.ExpiresAt.Sub(claims.IssuedAt.Time) != 12*time.Hour {
+		if claims.Subject != idOf(t, response, "asset") || claims.PlaybackID == "" || claims.ExpiresAt.Sub(claims.IssuedAt.Time) != 12*time.Hour {
 			t.Errorf("%s: claims = %+v, want the asset's ids and 12 hours", member, claims)
 		}
 	}
 }
 
-// sources returns the kinds and addresses in an answer of GET /playback.
+// sources returns the kinds and addresses in a response of GET /playback.
 func sources(t *testing.T, list any) []string {
 	t.Helper()
 	items, ok := list.([]any)

@@ -10,15 +10,15 @@ import (
 	"weir/internal/weir"
 )
 
-// streamAnswer is a stream as its owner sees it.
-type streamAnswer struct {
+// streamResponse is a stream as its owner sees it.
+type streamResponse struct {
 	weir.Stream
 	StreamKey string     `json:"streamKey"`
 	Pull      *weir.Pull `json:"pull,omitempty"`
 }
 
-func showStream(s weir.Stream) streamAnswer {
-	return streamAnswer{Stream: s, StreamKey: s.StreamKey.Reveal(), Pull: s.Pull}
+func showStream(s weir.Stream) streamResponse {
+	return streamResponse{Stream: s, StreamKey: s.StreamKey.Reveal(), Pull: s.Pull}
 }
 
 // createStream answers POST /stream.
@@ -149,37 +149,37 @@ func (s *server) writeStream(w http.ResponseWriter) func(weir.Stream, error) err
 // its key, its playback id, or the id of one of its sessions.
 func (s *server) getStreamInfo(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
-	var answer struct {
-		Stream       streamAnswer  `json:"stream"`
-		Session      *weir.Session `json:"session,omitempty"`
-		IsPlaybackID bool          `json:"isPlaybackid"`
-		IsSession    bool          `json:"isSession"`
-		IsStreamKey  bool          `json:"isStreamKey"`
+	var response struct {
+		Stream       streamResponse `json:"stream"`
+		Session      *weir.Session  `json:"session,omitempty"`
+		IsPlaybackID bool           `json:"isPlaybackid"`
+		IsSession    bool           `json:"isSession"`
+		IsStreamKey  bool           `json:"isStreamKey"`
 	}
 	stream, err := get(r, s.Store.Stream, id)
 	if weir.IsNotFound(err) {
 		stream, err = get(r, s.Store.StreamByPlaybackID, id)
-		answer.IsPlaybackID = err == nil
+		response.IsPlaybackID = err == nil
 	}
 	if weir.IsNotFound(err) {
 		stream, err = get(r, s.Store.StreamByKey, weir.Secret(id))
-		answer.IsStreamKey = err == nil
+		response.IsStreamKey = err == nil
 	}
 	if weir.IsNotFound(err) {
 		var session weir.Session
 		if session, err = s.Store.Session(r.Context(), id); err == nil {
 			stream, err = get(r, s.Store.Stream, session.ParentID)
-			answer.IsSession = err == nil
+			response.IsSession = err == nil
 		}
 	}
 	if err != nil {
 		return err
 	}
-	answer.Stream = showStream(stream)
-	if answer.Session, err = s.lastSession(r.Context(), stream); err != nil {
+	response.Stream = showStream(stream)
+	if response.Session, err = s.lastSession(r.Context(), stream); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, response)
 }
 
 // changeStream changes the stream that the path names.

@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// taskID is the answer of a call that changed a task.
+// taskID is the response of a call that changed a task.
 type taskID struct {
 	ID string `json:"id"`
 }
@@ -72,7 +72,7 @@ func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 
 // afterRetry sets the asset of a task that is retried to waiting.
 func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
-	if t.Type == weir.TaskClip { // no turn is given to clips
+	if t.Type == weir.TaskClip { // clips do not wait to be admitted
 		if err := tx.CheckClips(ctx, t.UserID, 0); err != nil {
 			return err
 		}

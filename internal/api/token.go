@@ -8,8 +8,8 @@ import (
 	"weir/internal/weir"
 )
 
-// tokenAnswer is an API key together with the key itself, which is shown once, when it is created.
-type tokenAnswer struct {
+// tokenResponse is an API key together with the key itself, which is shown once, when it is created.
+type tokenResponse struct {
 	weir.Token
 	Key string `json:"key"`
 }
@@ -30,7 +30,7 @@ func (s *server) createToken(w http.ResponseWriter, r *request, body weir.NewAPI
 	}); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, tokenAnswer{t, key.Reveal()})
+	return writeJSON(w, http.StatusCreated, tokenResponse{t, key.Reveal()})
 }
 
 // listTokens answers GET /api-token. It lists the keys of all projects unless the request names

@@ -33,8 +33,8 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 	if err != nil {
 		return err
 	}
-	// The answer shows the task before it is queued.
-	answer := task
+	// The response shows the task before it is queued.
+	response := task
 	task.Queue(now)
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
 		if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
@@ -55,7 +55,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, response)
 }
 
 // checkSource refuses a source that can't be fetched. field is its name in the request.
@@ -78,7 +78,7 @@ const (
 // checkDestination writes a small file into every folder of the caller's storage that the task will
 // write to. It accepts a storage that can't be reached now: the task will try again.
 func (s *server) checkDestination(ctx context.Context, caller *weir.Caller, task weir.Task) error {
-	release, ok := s.destinations.take(caller.UserID, destinationChecks)
+	release, ok := s.destinations.acquire(caller.UserID, destinationChecks)
 	if !ok {
 		return weir.TooMany(time.Second, "%d destinations of this account are being checked already; send the request again in a moment", destinationChecks)
 	}

@@ -31,8 +31,8 @@ import (
 // tusPath is the path of uploads by the tus protocol.
 const tusPath = "/api/asset/upload/tus/"
 
-// tusPart is the size of the parts that are stored: what is lost at most when a node dies.
-const tusPart = 16 << 20
+// uploadPartSize is the size of the parts that are stored: what is lost at most when a node dies.
+const uploadPartSize = 16 << 20
 
 // newTus returns the handler of the tus protocol. The client creates an upload with the token of
 // request-upload; from then on the URL of the upload, which can't be guessed, is the credential.
@@ -61,7 +61,7 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 		ctx, cancel := context.WithCancel(r.Context()) // tusd waits for its end
 		defer cancel()
 		r.Request = r.WithContext(ctx)
-		r.Body = &steady{ReadCloser: r.Body, timeout: s.timeout}
+		r.Body = &timedBody{ReadCloser: r.Body, timeout: s.timeout}
 		own := http.StripPrefix(strings.TrimSuffix(tusPath, "/"), s.tus.Middleware(pick(s.tus)))
 		out := &endpoint.Response{ResponseWriter: w, Edit: func(status int, first []byte) []byte {
 			return adaptTus(w.Header(), s.base(r.Request), status, first)
@@ -72,15 +72,15 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 	}
 }
 
-// steady is a body with a timeout for each step of bytes. tusd notices when nothing arrives at all.
-type steady struct {
+// timedBody is a body with a timeout for each step of bytes. tusd notices when nothing arrives at all.
+type timedBody struct {
 	io.ReadCloser
 	timeout time.Duration
 	left    int64 // bytes that must arrive until then
 	until   time.Time
 }
 
-func (s *steady) Read(b []byte) (int, error) {
+func (s *timedBody) Read(b []byte) (int, error) {
 	now := time.Now()
 	if s.left <= 0 {
 		s.left, s.until = uploadStep, now.Add(s.timeout)
@@ -115,8 +115,8 @@ func adaptTus(h http.Header, base string, status int, first []byte) []byte {
 	return f.Body()
 }
 
-// tusAbilities sets the headers that list the supported features of tus.
-func (s *server) tusAbilities(h http.Header) {
+// tusFeatures sets the headers that list the supported features of tus.
+func (s *server) tusFeatures(h http.Header) {
 	h.Set("Tus-Resumable", "1.0.0")
 	h.Set("Tus-Version", "1.0.0")
 	h.Set("Tus-Extension", "creation,creation-with-upload,termination,creation-defer-length")
@@ -127,7 +127,7 @@ func (s *server) tusAbilities(h http.Header) {
 func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	at, err := url.Parse(hook.HTTPRequest.URI)
 	if err != nil {
-		return "", weir.Wrap(weir.Refused, err, "the address is not one")
+		return "", weir.Wrap(weir.Refused, err, "the URL of the upload is not valid")
 	}
 	token := cmp.Or(at.Query().Get("token"), hook.Upload.MetaData["uploadToken"])
 	if token == "" {
@@ -277,8 +277,8 @@ func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 		if err := u.s.FreeSpace(); err != nil {
 			return total, u.s.tusError(ctx, err)
 		}
-		part := &tusReader{r: io.LimitReader(io.MultiReader(bytes.NewReader(first[:]), src), tusPart), atEnd: func() error { return u.check(ctx) }}
-		if err := u.s.Media.Put(ctx, partKey(u.assetID, offset+total), part, -1, blob.PutOptions{}); err != nil {
+		part := &uploadPart{r: io.LimitReader(io.MultiReader(bytes.NewReader(first[:]), src), uploadPartSize), atEnd: func() error { return u.check(ctx) }}
+		if err := u.s.Media.Put(ctx, uploadPartKey(u.assetID, offset+total), part, -1, blob.PutOptions{}); err != nil {
 			return total, u.s.tusError(ctx, err)
 		}
 		total += part.n
@@ -289,7 +289,7 @@ func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 func (u *tusUpload) check(ctx context.Context) error {
 	now, err := u.load(ctx)
 	if err == nil && (now.ID != u.info.ID || now.Writer != u.info.Writer) {
-		err = weir.Errorf(weir.Conflict, "another request goes on with this upload")
+		err = weir.Errorf(weir.Conflict, "another request continues this upload")
 	}
 	if err == nil {
 		_, err = u.s.uploading(ctx, u.assetID)
@@ -297,14 +297,14 @@ func (u *tusUpload) check(ctx context.Context) error {
 	return err
 }
 
-// tusReader reads a part.
-type tusReader struct {
+// uploadPart reads a part.
+type uploadPart struct {
 	r     io.Reader
 	n     int64
 	atEnd func() error // its error makes the storage discard the part
 }
 
-func (t *tusReader) Read(b []byte) (int, error) {
+func (t *uploadPart) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.n += int64(n)
 	if errors.Is(err, io.EOF) {
@@ -317,18 +317,18 @@ func (t *tusReader) Read(b []byte) (int, error) {
 
 // GetInfo returns how many bytes have arrived.
 func (u *tusUpload) GetInfo(ctx context.Context) (tusd.FileInfo, error) {
-	type part struct{ offset, size int64 }
-	var parts []part
+	type uploadPart struct{ offset, size int64 }
+	var parts []uploadPart
 	folder := uploadFolder(u.assetID)
 	for info, err := range u.s.Media.List(ctx, folder) {
 		if err != nil {
 			return tusd.FileInfo{}, u.s.tusError(ctx, err)
 		}
 		if offset, err := strconv.ParseInt(strings.TrimPrefix(info.Key, folder+"/"), 10, 64); err == nil {
-			parts = append(parts, part{offset, info.Size})
+			parts = append(parts, uploadPart{offset, info.Size})
 		}
 	}
-	slices.SortFunc(parts, func(a, b part) int { return int(min(max(a.offset-b.offset, -1), 1)) })
+	slices.SortFunc(parts, func(a, b uploadPart) int { return int(min(max(a.offset-b.offset, -1), 1)) })
 	var there int64
 	for _, p := range parts {
 		if p.offset == there {

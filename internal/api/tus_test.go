@@ -37,7 +37,7 @@ func (u *uploads) here(address string) string {
 }
 
 // add sends bytes of an upload.
-func (u *uploads) add(at string, offset int, body io.Reader, headers ...string) answered {
+func (u *uploads) add(at string, offset int, body io.Reader, headers ...string) uploadReply {
 	u.Helper()
 	return u.send("PATCH", u.here(at), body, append([]string{
 		"Tus-Resumable", "1.0.0", "Upload-Offset", strconv.Itoa(offset), "Content-Type", "application/offset+octet-stream",
@@ -55,7 +55,7 @@ func (u *uploads) offset(at string) int {
 	return n
 }
 
-// An upload is sent in pieces, and continues after a restart of the service.
+// An upload is sent in parts, and continues after a restart of the service.
 func TestTus(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
@@ -83,7 +83,7 @@ func TestTus(t *testing.T) {
 	if u.kept(r) != whole {
 		t.Error("other bytes are kept")
 	}
-	// The last answer may have been lost.
+	// The last response may have been lost.
 	if g := u.add(at, len(whole), strings.NewReader("")); g.StatusCode != 204 {
 		t.Errorf("once more: %d %s", g.StatusCode, g.body)
 	}
@@ -166,7 +166,7 @@ func TestTusRefuses(t *testing.T) {
 	endpoint, _, _ := strings.Cut(r.TusEndpoint, "?")
 	tus := []string{"Tus-Resumable", "1.0.0"}
 	long := append(tus, "Upload-Length", "10")
-	piece := append(tus, "Content-Type", "application/offset+octet-stream", "Upload-Offset", "0")
+	patch := append(tus, "Content-Type", "application/offset+octet-stream", "Upload-Offset", "0")
 	at := u.begin(r, "Upload-Length", "10")
 	for _, tt := range []struct {
 		name, method, url string
@@ -185,11 +185,11 @@ func TestTusRefuses(t *testing.T) {
 		{"wrong offset", "PATCH", at, "x", append(tus, "Content-Type", "application/offset+octet-stream", "Upload-Offset", "3"), false, 409, "offset"},
 		{"no offset", "PATCH", at, "x", append(tus, "Content-Type", "application/offset+octet-stream"), false, 400, "Upload-Offset"},
 		{"wrong type", "PATCH", at, "x", append(tus, "Upload-Offset", "0"), false, 400, "Content-Type"},
-		{"more than promised", "PATCH", at, "more than ten bytes", piece, false, 413, "size"},
-		{"disk full later", "PATCH", at, "x", piece, true, 507, "the disk of this server is full"},
-		{"foreign id", "PATCH", at[:len(at)-4] + "0000", "x", piece, false, 404, "not found"},
-		{"no id", "PATCH", endpoint + "/x", "x", piece, false, 404, "not found"},
-		{"path for an id", "PATCH", endpoint + "/..%2f..%2fx", "x", piece, false, 404, "not found"},
+		{"more than promised", "PATCH", at, "more than ten bytes", patch, false, 413, "size"},
+		{"disk full later", "PATCH", at, "x", patch, true, 507, "the disk of this server is full"},
+		{"foreign id", "PATCH", at[:len(at)-4] + "0000", "x", patch, false, 404, "not found"},
+		{"no id", "PATCH", endpoint + "/x", "x", patch, false, 404, "not found"},
+		{"path for an id", "PATCH", endpoint + "/..%2f..%2fx", "x", patch, false, 404, "not found"},
 		{"giving up a foreign one", "DELETE", at[:len(at)-4] + "0000", "", tus, false, 404, "not found"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestTusRestart(t *testing.T) {
 	if g := u.add(third, 0, strings.NewReader("film")); g.StatusCode != 204 || u.kept(r) != "film" {
 		t.Errorf("%d %s, %q is kept", g.StatusCode, g.body, u.kept(r))
 	}
-	// A file that comes at once takes the place of one that came in pieces.
+	// A file that comes at once takes the place of one that came in parts.
 	r = u.request()
 	u.add(u.begin(r, "Upload-Length", "10"), 0, strings.NewReader("1234"))
 	u.add(u.begin(r, "Upload-Length", "10"), 0, strings.NewReader("1234"))
@@ -301,7 +301,7 @@ func TestTusTwice(t *testing.T) {
 			r := u.request()
 			at := u.begin(r, "Upload-Length", "9")
 			reader, writer := io.Pipe()
-			slow := make(chan answered, 1)
+			slow := make(chan uploadReply, 1)
 			first := *u
 			go func() { slow <- first.add(at, 0, reader) }()
 			if _, err := io.WriteString(writer, "AAAA"); err != nil {

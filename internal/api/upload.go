@@ -13,7 +13,7 @@ import (
 	"weir/internal/weir"
 )
 
-// newAsset is the answer to a request that creates an asset.
+// newAsset is the response to a request that creates an asset.
 type newAsset struct {
 	Asset weir.Asset `json:"asset"`
 	Task  taskID     `json:"task"`
@@ -30,7 +30,7 @@ func (s *server) importAsset(w http.ResponseWriter, r *request, body weir.NewAss
 	if err := s.checkSource("url", task.InputURL()); err != nil {
 		return err
 	}
-	answer, code := newAsset{}, http.StatusCreated
+	response, code := newAsset{}, http.StatusCreated
 	ctx := r.Context()
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
 		earlier, ok, err := repeated(ctx, tx, asset, task, now)
@@ -38,19 +38,19 @@ func (s *server) importAsset(w http.ResponseWriter, r *request, body weir.NewAss
 			return err
 		}
 		if ok {
-			answer, code = earlier, http.StatusOK
+			response, code = earlier, http.StatusOK
 			return nil
 		}
 		if err := s.createAsset(ctx, tx, &asset, &task, now); err != nil {
 			return err
 		}
-		answer = newAsset{asset, taskID{task.ID}}
+		response = newAsset{asset, taskID{task.ID}}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, code, answer)
+	return writeJSON(w, code, response)
 }
 
 // repeatable is how long after a request the same request counts as a repetition.

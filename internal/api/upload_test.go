@@ -50,7 +50,7 @@ func (u *uploads) restart(change func(*Options)) {
 	u.Cleanup(u.web.Close)
 }
 
-// requested is the answer to a request for an upload.
+// requested is the response to a request for an upload.
 type requested struct {
 	URL, TusEndpoint string
 	Asset            weir.Asset
@@ -70,14 +70,14 @@ func (u *uploads) request() requested {
 	return r
 }
 
-// answered is an answer.
-type answered struct {
+// uploadReply is a response.
+type uploadReply struct {
 	*http.Response
 	body string
 }
 
 // send sends a request; headers are pairs of name and value. Every error is as all errors are.
-func (u *uploads) send(method, url string, body io.Reader, headers ...string) answered {
+func (u *uploads) send(method, url string, body io.Reader, headers ...string) uploadReply {
 	u.Helper()
 	r, err := http.NewRequestWithContext(u.Context(), method, url, body)
 	if err != nil {
@@ -86,22 +86,22 @@ func (u *uploads) send(method, url string, body io.Reader, headers ...string) an
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := u.web.Client().Do(r)
+	response, err := u.web.Client().Do(r)
 	if err != nil {
 		u.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		u.Fatal(err)
 	}
-	if answer.StatusCode >= 400 && method != "HEAD" {
+	if response.StatusCode >= 400 && method != "HEAD" {
 		var shape struct{ Errors []string }
-		if err := json.Unmarshal(text, &shape); err != nil || len(shape.Errors) != 1 || shape.Errors[0] == "" || answer.Header.Get("Content-Type") != jsonType[0] {
-			u.Errorf("%s answers %d %q %s", method, answer.StatusCode, answer.Header.Get("Content-Type"), text)
+		if err := json.Unmarshal(text, &shape); err != nil || len(shape.Errors) != 1 || shape.Errors[0] == "" || response.Header.Get("Content-Type") != jsonType[0] {
+			u.Errorf("%s answers %d %q %s", method, response.StatusCode, response.Header.Get("Content-Type"), text)
 		}
 	}
-	return answered{answer, string(text)}
+	return uploadReply{response, string(text)}
 }
 
 // phases checks how far the asset and its task are.
@@ -125,7 +125,7 @@ func (u *uploads) kept(r requested) string {
 	u.Helper()
 	var all strings.Builder
 	for offset := int64(0); ; offset = int64(all.Len()) {
-		body, _, err := u.server.Media.Get(u.Context(), partKey(r.Asset.ID, offset), 0, -1)
+		body, _, err := u.server.Media.Get(u.Context(), uploadPartKey(r.Asset.ID, offset), 0, -1)
 		if weir.IsNotFound(err) {
 			break
 		}
@@ -141,7 +141,7 @@ func (u *uploads) kept(r requested) string {
 		if err != nil {
 			u.Fatal(err)
 		}
-		if !strings.HasSuffix(info.Key, "info.json") && info.Key > partKey(r.Asset.ID, int64(all.Len())) {
+		if !strings.HasSuffix(info.Key, "info.json") && info.Key > uploadPartKey(r.Asset.ID, int64(all.Len())) {
 			u.Errorf("there is a part beside the others: %s", info.Key)
 		}
 	}
@@ -221,8 +221,8 @@ func TestReceiveFileRefuses(t *testing.T) {
 		{"expired token", direct + "?token=" + old, strings.NewReader("x"), false, 403, "it has expired, request a new upload"},
 		{"empty", r.URL, strings.NewReader(""), false, 422, "the file is empty"},
 		{"empty, of unknown length", r.URL, struct{ io.Reader }{strings.NewReader("")}, false, 422, "the file is empty"},
-		{"too large", r.URL, strings.NewReader(film(1<<20 + 1)), false, 413, "larger than the 1048576 bytes"},
-		{"too large, of unknown length", r.URL, struct{ io.Reader }{strings.NewReader(film(1<<20 + 1))}, false, 413, "larger than the 1048576 bytes"},
+		{"too large", r.URL, strings.NewReader(film(1<<20 + 1)), false, 413, "larger than 1048576 bytes"},
+		{"too large, of unknown length", r.URL, struct{ io.Reader }{strings.NewReader(film(1<<20 + 1))}, false, 413, "larger than 1048576 bytes"},
 		{"disk full", r.URL, strings.NewReader("x"), true, 507, "the disk of this server is full"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -286,9 +286,9 @@ func (u *uploads) dial(method, url, headers, body string) net.Conn {
 }
 
 // slowly sends a request and the first byte of its body, then nothing, or next to nothing,
-// until there is an answer. It is no http.Client, which may notice that the server does not listen any
+// until there is a response. It is no http.Client, which may notice that the server does not listen any
 // more before it reads what was said.
-func (u *uploads) slowly(method, url, headers string, trickle bool) (g answered) {
+func (u *uploads) slowly(method, url, headers string, trickle bool) (g uploadReply) {
 	u.Helper()
 	conn := u.dial(method, url, headers, "x")
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -309,15 +309,15 @@ func (u *uploads) slowly(method, url, headers string, trickle bool) (g answered)
 		close(stop)
 		<-done
 	}()
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		u.Fatal(err)
 	}
-	body, err := io.ReadAll(answer.Body)
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		u.Fatal(err)
 	}
-	return answered{answer, string(body)}
+	return uploadReply{response, string(body)}
 }
 
 // A client that goes away in the middle leaves the asset as it was.
@@ -396,7 +396,7 @@ func TestReceiveFileTwice(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
 	reader, writer := io.Pipe()
-	slow := make(chan answered, 1)
+	slow := make(chan uploadReply, 1)
 	go func() { slow <- u.send("PUT", r.URL, reader) }()
 	if _, err := io.WriteString(writer, "the slow "); err != nil {
 		t.Fatal(err)

@@ -38,8 +38,8 @@ func (s *server) createUser(w http.ResponseWriter, r *request, body account.NewU
 	return s.writeUser(w, r, http.StatusCreated)(s.Accounts.Register(r.Context(), body, s.clientAddr(r.Request)))
 }
 
-// logInAnswer is the answer to a log-in, the only one that shows tokens.
-type logInAnswer struct {
+// logInResponse is the response to a log-in, the only one that shows tokens.
+type logInResponse struct {
 	ID           string `json:"id,omitempty"`
 	Email        string `json:"email,omitempty"`
 	Token        string `json:"token"`
@@ -61,7 +61,7 @@ func (s *server) logIn(w http.ResponseWriter, r *request, body logInBody) error 
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, logInAnswer{
+	return writeJSON(w, http.StatusCreated, logInResponse{
 		ID: in.User.ID, Email: in.User.Email, Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal(),
 	})
 }
@@ -72,10 +72,10 @@ func (s *server) refreshLogIn(w http.ResponseWriter, r *request, body logInBody)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, logInAnswer{Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal()})
+	return writeJSON(w, http.StatusCreated, logInResponse{Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal()})
 }
 
-// requestPasswordReset answers POST /user/password/reset-token. The answer is the same for every
+// requestPasswordReset answers POST /user/password/reset-token. The response is the same for every
 // address, so that it does not reveal which ones have an account.
 func (s *server) requestPasswordReset(http.ResponseWriter, *request) error {
 	return weir.Errorf(weir.Unavailable, "this server sends no mail; ask its operator to run `weir user passwd EMAIL`, which prints a one-time link")
@@ -142,8 +142,8 @@ func usageOf(r *request) (userID string, err error) {
 	return asked, nil
 }
 
-// quotaAnswer is how much an account has of a resource, and how much it may have.
-type quotaAnswer struct {
+// quotaResponse is how much an account has of a resource, and how much it may have.
+type quotaResponse struct {
 	Used  int64  `json:"used"`
 	Limit *int64 `json:"limit,omitempty"` // nil = there is none
 }
@@ -158,19 +158,19 @@ func (s *server) getUserQuota(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	answer := map[weir.Resource]quotaAnswer{}
+	response := map[weir.Resource]quotaResponse{}
 	for _, resource := range weir.Resources() {
 		used, err := s.Store.Used(r.Context(), id, resource)
 		if err != nil {
 			return err
 		}
-		one := quotaAnswer{Used: used}
+		one := quotaResponse{Used: used}
 		if limit, limited := u.Limit(resource); limited {
 			one.Limit = &limit
 		}
-		answer[resource] = one
+		response[resource] = one
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, response)
 }
 
 // changeUser changes the user that the path names, for an admin.
@@ -207,7 +207,7 @@ func (s *server) patchUser(w http.ResponseWriter, r *request, patch userPatch) e
 	})
 }
 
-// passwordLink is the answer to POST /user/{id}/password-link, the only one that shows the link.
+// passwordLink is the response to POST /user/{id}/password-link, the only one that shows the link.
 type passwordLink struct {
 	URL       string      `json:"url"`
 	ExpiresAt weir.Millis `json:"expiresAt"`

@@ -43,7 +43,7 @@ func TestResetPassword(t *testing.T) {
 	}
 }
 
-// A client that sends wrong passwords must wait; the answer says how long.
+// A client that sends wrong passwords must wait; the response says how long.
 func TestGuessingPasswords(t *testing.T) {
 	f := newFixture(t)
 	for i := range 20 { // the wait doubles, so that at some point it is longer than a try takes
@@ -106,13 +106,13 @@ func TestCookieIsNoCredential(t *testing.T) {
 			t.Errorf("%s with a cookie: %d %s, want 401", path, w.Code, w.Body)
 		}
 	}
-	var answer struct{ Token string }
+	var response struct{ Token string }
 	w := send(pages, "POST", "/session/token", "", own)
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Token == "" {
+	if err := json.Unmarshal(w.Body.Bytes(), &response); err != nil || response.Token == "" {
 		t.Fatalf("%d %s (%v)", w.Code, w.Body, err)
 	}
 	for i, path := range []string{"/api/user/me", "/api/api-token"} {
-		if got := f.play(t, i+1, "GET "+path+"  as: JWT "+answer.Token); !strings.HasPrefix(got, "200\n") {
+		if got := f.play(t, i+1, "GET "+path+"  as: JWT "+response.Token); !strings.HasPrefix(got, "200\n") {
 			t.Errorf("%s with the token: %s", path, got)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"weir/internal/weir"
 )
 
-// webhookAnswer is a webhook as its owner sees it.
-type webhookAnswer struct {
+// webhookResponse is a webhook as its owner sees it.
+type webhookResponse struct {
 	weir.Webhook
 	URL string `json:"url"`
 }
 
-func showWebhook(h weir.Webhook) webhookAnswer {
-	return webhookAnswer{Webhook: h, URL: h.URL.Reveal()}
+func showWebhook(h weir.Webhook) webhookResponse {
+	return webhookResponse{Webhook: h, URL: h.URL.Reveal()}
 }
 
 // checkWebhookStream checks that a webhook may name its stream, if it has one. had is the id of the
@@ -59,7 +59,7 @@ func (s *server) createWebhook(w http.ResponseWriter, r *request, body weir.Webh
 // stream or of the one that `streamId` names.
 func (s *server) listSubscribed(w http.ResponseWriter, r *request) error {
 	event, streamID := weir.EventName(r.PathValue("event")), r.URL.Query().Get("streamId")
-	answer := []webhookAnswer{}
+	response := []webhookResponse{}
 	q := store.Query{UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Limit: store.MaxLimit}
 	for {
 		page, err := s.Store.Webhooks(r.Context(), q)
@@ -68,11 +68,11 @@ func (s *server) listSubscribed(w http.ResponseWriter, r *request) error {
 		}
 		for _, hook := range page.Items {
 			if slices.Contains(hook.Events, event) && (streamID == "" || hook.StreamID == "" || hook.StreamID == streamID) {
-				answer = append(answer, showWebhook(hook))
+				response = append(response, showWebhook(hook))
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return writeJSON(w, http.StatusOK, answer)
+			return writeJSON(w, http.StatusOK, response)
 		}
 	}
 }
@@ -125,8 +125,8 @@ func markWebhookDeleted(_ *store.Tx, hook *weir.Webhook) error {
 	return nil
 }
 
-// logAnswer is an attempt to deliver an event as the owner of the webhook sees it.
-type logAnswer struct {
+// logResponse is an attempt to deliver an event as the owner of the webhook sees it.
+type logResponse struct {
 	weir.WebhookLog
 	Request  logRequest           `json:"request"`
 	Response weir.WebhookResponse `json:"response"`
@@ -137,12 +137,12 @@ type logRequest struct {
 	weir.WebhookRequest
 }
 
-func showLog(l weir.WebhookLog) logAnswer {
-	answer := logAnswer{WebhookLog: l, Request: logRequest{l.Request.URL.Reveal(), l.Request}, Response: l.Response}
-	if answer.Response.Status == 0 {
-		answer.Response.StatusText = l.Response.Error
+func showLog(l weir.WebhookLog) logResponse {
+	response := logResponse{WebhookLog: l, Request: logRequest{l.Request.URL.Reveal(), l.Request}, Response: l.Response}
+	if response.Response.Status == 0 {
+		response.Response.StatusText = l.Response.Error
 	}
-	return answer
+	return response
 }
 
 // listWebhookLogs answers GET /webhook/{id}/log. The list is empty if the caller may not see the

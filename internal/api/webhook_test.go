@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// ask sends a request and returns the answer, which must fit openapi.yaml.
+// ask sends a request and returns the response, which must fit openapi.yaml.
 func (f *fixture) ask(t *testing.T, as, method, path string) (status int, body string) {
 	t.Helper()
 	r := httptest.NewRequest(method, "http://weir.test"+path, nil)
@@ -87,7 +87,7 @@ func TestWebhookLog(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.query, diff)
 		}
 	}
-	// The owner sees the URL. Without an answer, its words are the reason.
+	// The owner sees the URL. Without a response, its words are the reason.
 	for _, tt := range []struct {
 		id, want string
 	}{

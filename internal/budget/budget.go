@@ -41,9 +41,9 @@ const (
 	// minFiles is the number of open files without which weir does not start.
 	minFiles = 256
 
-	// patience is how long a connection has to send its request, and to be answered, before another one takes its
+	// gracePeriod is how long a connection has to send its request, and to be answered, before another one takes its
 	// place.
-	patience = 100 * time.Millisecond
+	gracePeriod = 100 * time.Millisecond
 
 	// logEvery is the interval of log lines about clients that found no place.
 	logEvery = 10 * time.Second
@@ -76,12 +76,12 @@ type Budget struct {
 	requests      *Pool // that run, on connections without a good key
 	log           *slog.Logger
 
-	mu           sync.Mutex
-	streamFiles  int // open files of the streams on air
-	streamsLimit int
-	noRoom       int64     // streams that were refused
-	logged       time.Time // when the last line was written
-	reported     int64     // clients without a place up to that line
+	mu             sync.Mutex
+	streamFiles    int // open files of the streams on air
+	streamsLimit   int
+	streamsRefused int64     // streams that were refused
+	logged         time.Time // when the last line was written
+	reported       int64     // clients without a place up to that line
 }
 
 // New returns a budget.
@@ -94,7 +94,7 @@ func New(o Options) (*Budget, error) {
 		}
 	}
 	if files < minFiles {
-		return nil, fmt.Errorf("%d files may be open at once, and weir needs %d; raise the limit (ulimit -n)", files, minFiles)
+		return nil, fmt.Errorf("the limit of open files is %d, and weir needs %d; raise it (ulimit -n)", files, minFiles)
 	}
 	// Of what is left, two fifths are connections, one fifth files that requests read and write, and two
 	// fifths are for streams on air.
@@ -105,7 +105,7 @@ func New(o Options) (*Budget, error) {
 		connections = min(most, maxConnections)
 	}
 	if connections > most {
-		return nil, fmt.Errorf("--max-connections: %d are too many; with %d open files (ulimit -n), %d are possible", connections, files, most)
+		return nil, fmt.Errorf("--max-connections: %d is too high; with %d open files (ulimit -n), at most %d are possible", connections, files, most)
 	}
 	anonymous := max(connections*3/8, 1)
 	perAddress := o.PerAddress
@@ -113,7 +113,7 @@ func New(o Options) (*Budget, error) {
 		perAddress = max(anonymous/2, 1)
 	}
 	b := &Budget{
-		anonymous:     NewPool(Limits{Members: anonymous, PerAddress: perAddress, Exempt: o.TrustedProxies, Patience: patience}),
+		anonymous:     NewPool(Limits{Members: anonymous, PerAddress: perAddress, Exempt: o.TrustedProxies, Grace: gracePeriod}),
 		authenticated: NewPool(Limits{Members: max(connections*3/8, 1)}),
 		waiting:       newShared(connections / 8),
 		peers:         newShared(connections / 8),
@@ -161,8 +161,8 @@ func (b *Budget) Stream(files int) (release func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.streamFiles+files > b.streamsLimit {
-		b.noRoom++
-		e := weir.Errorf(weir.Overloaded, "this server can't have more files open, and another stream needs %d; end a stream, or raise the limit of open files", files)
+		b.streamsRefused++
+		e := weir.Errorf(weir.Overloaded, "this server has reached its limit of open files, and another stream needs %d; end a stream, or raise the limit", files)
 		e.RetryAfter = retryAfter
 		return nil, e
 	}
@@ -175,7 +175,7 @@ func (b *Budget) Stream(files int) (release func(), err error) {
 }
 
 // Request takes a place for a request without a good key: it may take long, and may open a file. The
-// connection in its context is not thrown out until done is called. from is the address of the
+// connection in its context is not evicted until done is called. from is the address of the
 // client, which may be behind a proxy.
 func (b *Budget) Request(ctx context.Context, from netip.Addr) (done func(), err error) {
 	place, err := b.requests.Enter(netip.AddrPortFrom(from, 0), nil)
@@ -188,9 +188,9 @@ func (b *Budget) Request(ctx context.Context, from netip.Addr) (done func(), err
 			place.Leave()
 		}, nil
 	case ErrAddress:
-		return nil, weir.TooMany(retryAfter, "too many requests at once from this address; wait for answers before you send more")
+		return nil, weir.TooMany(retryAfter, "too many concurrent requests from this address; wait for responses before you send more")
 	}
-	e := weir.Errorf(weir.Overloaded, "this server answers as many requests as it can; try again in a few seconds")
+	e := weir.Errorf(weir.Overloaded, "this server has reached its limit of concurrent requests; try again in a few seconds")
 	e.RetryAfter = retryAfter
 	return nil, e
 }
@@ -204,7 +204,7 @@ type Stats struct {
 	Requests      int64 // that run, without a good key
 	StreamFiles   int64 // open files that streams on air may have
 	Refused       int64 // connections, requests and streams
-	ThrownOut     int64 // connections that made room for others
+	Evicted       int64 // connections that made room for others
 }
 
 // Stats returns the current numbers.
@@ -217,8 +217,8 @@ func (b *Budget) Stats() Stats {
 		Anonymous: anonymous.Members, Authenticated: authenticated.Members, Waiting: waiting.Members,
 		Peers: peers.Members, Requests: requests.Members, StreamFiles: int64(b.streamFiles),
 		// A connection without a place among those with a key keeps the one that it has.
-		Refused:   anonymous.Refused + waiting.Refused + peers.Refused + requests.Refused + b.noRoom,
-		ThrownOut: anonymous.ThrownOut + authenticated.ThrownOut + waiting.ThrownOut + peers.ThrownOut,
+		Refused: anonymous.Refused + waiting.Refused + peers.Refused + requests.Refused + b.streamsRefused,
+		Evicted: anonymous.Evicted + authenticated.Evicted + waiting.Evicted + peers.Evicted,
 	}
 }
 
@@ -228,10 +228,10 @@ func (b *Budget) report() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if s.Refused+s.ThrownOut == b.reported || now.Sub(b.logged) < logEvery {
+	if s.Refused+s.Evicted == b.reported || now.Sub(b.logged) < logEvery {
 		return
 	}
-	b.reported, b.logged = s.Refused+s.ThrownOut, now
-	b.log.Warn("there are more clients than places; idle connections were closed for new ones, or new ones were refused",
-		"closed", s.ThrownOut, "refused", s.Refused, "anonymous", s.Anonymous, "authenticated", s.Authenticated, "waiting", s.Waiting, "peers", s.Peers)
+	b.reported, b.logged = s.Refused+s.Evicted, now
+	b.log.Warn("connection limit reached; idle connections were closed, or new ones refused",
+		"closed", s.Evicted, "refused", s.Refused, "anonymous", s.Anonymous, "authenticated", s.Authenticated, "waiting", s.Waiting, "peers", s.Peers)
 }

@@ -146,8 +146,8 @@ func newService(t *testing.T, b *Budget, secure bool) *service {
 	return s
 }
 
-// visitor is a connection to a service.
-type visitor struct {
+// testClient is a connection to a service.
+type testClient struct {
 	net.Conn
 	s       *service
 	in      *bufio.Reader
@@ -155,7 +155,7 @@ type visitor struct {
 }
 
 // dial opens a connection from an address of this machine: its last byte is given.
-func (s *service) dial(from byte) *visitor {
+func (s *service) dial(from byte) *testClient {
 	s.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
 	conn, err := d.DialContext(s.Context(), "tcp", s.address)
@@ -166,36 +166,36 @@ func (s *service) dial(from byte) *visitor {
 		conn = tls.Client(conn, s.tls)
 	}
 	s.Cleanup(func() { _ = conn.Close() })
-	return &visitor{Conn: conn, s: s, in: bufio.NewReader(conn)}
+	return &testClient{Conn: conn, s: s, in: bufio.NewReader(conn)}
 }
 
-// ask sends a request and returns the status of the answer; 0 = the connection is closed.
-func (c *visitor) ask(path string) int {
+// ask sends a request and returns the status of the response; 0 = the connection is closed.
+func (c *testClient) ask(path string) int {
 	body := ""
 	if strings.HasPrefix(path, "/u") || strings.HasPrefix(path, "/b") || strings.HasPrefix(path, "/v") {
 		body = "Content-Length: 1\r\n" // which comes with finish
 	}
 	_, _ = io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: a\r\n"+body+"\r\n")
-	answer, err := http.ReadResponse(c.in, nil)
+	response, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return 0
 	}
-	if answer.StatusCode == http.StatusAccepted {
-		c.pending = answer
+	if response.StatusCode == http.StatusAccepted {
+		c.pending = response
 	} else {
-		_, _ = io.Copy(io.Discard, answer.Body)
+		_, _ = io.Copy(io.Discard, response.Body)
 	}
-	return answer.StatusCode
+	return response.StatusCode
 }
 
 // finish sends the body that a request waits for.
-func (c *visitor) finish() {
+func (c *testClient) finish() {
 	_, _ = io.WriteString(c, "x")
 	_, _ = io.Copy(io.Discard, c.pending.Body)
 }
 
 // isOpen reports whether a connection can be used.
-func (c *visitor) isOpen() bool { return c.ask("/") == http.StatusOK }
+func (c *testClient) isOpen() bool { return c.ask("/") == http.StatusOK }
 
 // wait waits until the numbers of the budget are as wanted.
 func (s *service) wait(what string, is func(Stats) bool) {
@@ -208,7 +208,7 @@ func (s *service) wait(what string, is func(Stats) bool) {
 	})
 }
 
-// busy returns the number of connections with a key that can't be thrown out.
+// busy returns the number of connections with a key that can't be evicted.
 func (s *service) busy() int {
 	s.budget.authenticated.mu.Lock()
 	defer s.budget.authenticated.mu.Unlock()
@@ -224,10 +224,10 @@ func TestIdleConnections(t *testing.T) {
 			if !first.isOpen() {
 				t.Fatal("the first connection is closed")
 			}
-			var others []*visitor
+			var others []*testClient
 			for i := range 40 {
 				others = append(others, s.dial(byte(3+i%10)))
-				s.wait("a place", func(now Stats) bool { return now.Anonymous+now.ThrownOut == int64(i+2) })
+				s.wait("a place", func(now Stats) bool { return now.Anonymous+now.Evicted == int64(i+2) })
 			}
 			if first.isOpen() {
 				t.Error("the oldest connection is still open")
@@ -242,44 +242,44 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// Connections with a good key are not thrown out for those without.
+// Connections with a good key are not evicted for those without.
 func TestAuthenticated(t *testing.T) {
 	s := newService(t, newBudget(t, 16), false)
 	caller := s.dial(2)
 	if caller.ask("/key") != http.StatusOK {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	s.wait("a caller", func(now Stats) bool { return now.Authenticated == 1 && now.Anonymous == 0 })
 	for range 40 {
 		s.dial(2)
 	}
-	s.wait("all places are taken", func(now Stats) bool { return now.ThrownOut == 34 })
+	s.wait("all places are taken", func(now Stats) bool { return now.Evicted == 34 })
 	if caller.ask("/key") != http.StatusOK {
-		t.Error("the connection with a key was thrown out")
+		t.Error("the connection with a key was evicted")
 	}
 	s.wait("it is idle", func(Stats) bool { return s.busy() == 0 })
 	// Those with a key make room for one another, unless a request runs.
-	var uploads []*visitor
+	var uploads []*testClient
 	for range 5 {
 		u := s.dial(2)
 		if u.ask("/upload") != http.StatusAccepted {
-			t.Fatal("an upload gets no answer")
+			t.Fatal("an upload gets no response")
 		}
 		uploads = append(uploads, u)
 	}
 	newer := s.dial(3)
 	if newer.ask("/key") != http.StatusOK {
-		t.Error("a caller gets no answer")
+		t.Error("a caller gets no response")
 	}
 	if caller.isOpen() {
 		t.Error("the idle connection with a key is still open")
 	}
 	if newer.ask("/upload") != http.StatusAccepted {
-		t.Error("a caller gets no answer")
+		t.Error("a caller gets no response")
 	}
 	// All six are busy. Another one is answered too, and keeps its place among those without a key.
 	if s.dial(4).ask("/key") != http.StatusOK {
-		t.Error("a caller gets no answer where all places are busy")
+		t.Error("a caller gets no response where all places are busy")
 	}
 	for _, u := range uploads {
 		u.finish()
@@ -293,7 +293,7 @@ func TestAnonymousAgain(t *testing.T) {
 	c := s.dial(2)
 	for _, path := range []string{"/key", "/", "/key", "/key", "/"} {
 		if c.ask(path) != http.StatusOK {
-			t.Fatal("no answer")
+			t.Fatal("no response")
 		}
 		good := int64(strings.Count(path, "key"))
 		s.wait("after "+path, func(now Stats) bool { return now.Authenticated == good && now.Anonymous == 1-good })
@@ -308,26 +308,26 @@ func TestRequests(t *testing.T) {
 	s := newService(t, newBudget(t, 16, func(o *Options) { o.PerAddress = 4 }), false)
 	viewer := s.dial(2)
 	if viewer.ask("/view") != http.StatusAccepted {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	for range 2 {
 		if s.dial(2).ask("/view") != http.StatusAccepted {
-			t.Fatal("no answer")
+			t.Fatal("no response")
 		}
 	}
 	if got := s.dial(2).ask("/view"); got != http.StatusTooManyRequests {
 		t.Errorf("a fourth request of an address: %d, want 429", got)
 	}
 	if s.dial(3).ask("/view") != http.StatusAccepted {
-		t.Error("another address gets no answer")
+		t.Error("another address gets no response")
 	}
 	if got := s.dial(4).ask("/view"); got != http.StatusServiceUnavailable {
 		t.Errorf("a fifth request: %d, want 503", got)
 	}
-	// Other requests that wait are thrown out, after idle connections.
+	// Other requests that wait are evicted, after idle connections.
 	slow := s.dial(5)
 	if slow.ask("/body") != http.StatusAccepted {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	for i := range 20 {
 		if got := s.dial(byte(10 + i)).ask("/key"); got != http.StatusOK {
@@ -335,7 +335,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	if s.dial(6).ask("/body") != http.StatusAccepted {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	if !s.dial(7).isOpen() {
 		t.Error("a new connection finds no place")
@@ -346,7 +346,7 @@ func TestRequests(t *testing.T) {
 	}
 	viewer.finish()
 	if got := viewer.ask("/"); got != http.StatusOK {
-		t.Errorf("the viewer was thrown out: %d", got)
+		t.Errorf("the viewer was evicted: %d", got)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestTrustedProxy(t *testing.T) {
 	s := newService(t, newBudget(t, 16, func(o *Options) {
 		o.PerAddress, o.TrustedProxies = 1, []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}
 	}), false)
-	var proxy, direct []*visitor
+	var proxy, direct []*testClient
 	for i := range 2 {
 		proxy, direct = append(proxy, s.dial(9)), append(direct, s.dial(2))
 		if !proxy[i].isOpen() || !direct[i].isOpen() {
@@ -363,7 +363,7 @@ func TestTrustedProxy(t *testing.T) {
 		}
 	}
 	if !proxy[0].isOpen() {
-		t.Error("a connection of the proxy was thrown out")
+		t.Error("a connection of the proxy was evicted")
 	}
 	if direct[0].isOpen() {
 		t.Error("the first connection of an address that may have one is still open")
@@ -401,13 +401,13 @@ func TestIngest(t *testing.T) {
 		t.Errorf("an encoder without a key: %v, want the end", err)
 	}
 	if _, err := onAir.Write([]byte("x")); err != nil {
-		t.Errorf("the encoder on air was thrown out: %v", err)
+		t.Errorf("the encoder on air was evicted: %v", err)
 	}
 	if _, err := io.ReadFull(first, make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	if got := b.Stats(); got.Waiting != 2 || got.ThrownOut != 3 {
-		t.Errorf("stats %+v, want 2 that wait and 3 thrown out", got)
+	if got := b.Stats(); got.Waiting != 2 || got.Evicted != 3 {
+		t.Errorf("stats %+v, want 2 that wait and 3 evicted", got)
 	}
 	place, err := b.Wait(&net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, func() {})
 	if err != nil || b.Stats().Waiting != 3 {

@@ -12,10 +12,10 @@ import (
 func (b *Budget) HTTP(l net.Listener) net.Listener { return &listener{l, b, b.anonymous} }
 
 // Ingest returns a listener for encoders: a connection that shows a good stream key must leave the
-// budget ([Conn.Leave]), and is not thrown out from then on.
+// budget ([Conn.Leave]), and is not evicted from then on.
 func (b *Budget) Ingest(l net.Listener) net.Listener { return &listener{l, b, b.waiting} }
 
-// Peers returns a listener for WebRTC over TCP. A connection is thrown out unless it is busy.
+// Peers returns a listener for WebRTC over TCP. A connection is evicted unless it is busy.
 func (b *Budget) Peers(l net.Listener) net.Listener { return &listener{l, b, b.peers} }
 
 // Ops returns a listener for metrics. It has places of its own, so that metrics are always answered.
@@ -40,7 +40,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return accepted, nil
 		}
 		c := &Conn{TCPConn: tcp, budget: l.budget}
-		c.place, err = l.pool.Enter(c.addrPort(), c.throwOut)
+		c.place, err = l.pool.Enter(c.addrPort(), c.evict)
 		l.budget.report()
 		if err == nil {
 			return c, nil
@@ -76,8 +76,8 @@ func Of(c net.Conn) *Conn {
 	}
 }
 
-// throwOut closes the connection for another one. Its place is given to that one already.
-func (c *Conn) throwOut() { _ = c.TCPConn.Close() }
+// evict closes the connection for another one. Its place is given to that one already.
+func (c *Conn) evict() { _ = c.TCPConn.Close() }
 
 func (c *Conn) addrPort() netip.AddrPort { return addrPort(c.RemoteAddr()) }
 
@@ -110,7 +110,7 @@ func (c *Conn) Leave() {
 	}
 }
 
-// Busy notes that the connection must not be thrown out.
+// Busy notes that the connection must not be evicted.
 func (c *Conn) Busy() {
 	if c == nil {
 		return
@@ -162,7 +162,7 @@ func (c *Conn) change(do func()) {
 	case c.viewing > 0, c.active && c.place.pool == c.budget.authenticated:
 		c.place.Busy()
 	case c.active:
-		c.place.Expose()
+		c.place.Active()
 	default:
 		c.place.Idle()
 	}
@@ -173,7 +173,7 @@ func (c *Conn) move(to *Pool) {
 	if c.place.pool == to {
 		return
 	}
-	place, err := to.try(c.addrPort(), c.throwOut, 0)
+	place, err := to.try(c.addrPort(), c.evict, 0)
 	if err != nil {
 		return
 	}
@@ -203,7 +203,7 @@ func ConnState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive:
 		Of(c).setActive(true)
-	case http.StateIdle: // the answer was sent
+	case http.StateIdle: // the response was sent
 		Of(c).setActive(false)
 	}
 }

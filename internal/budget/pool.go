@@ -16,9 +16,9 @@ var (
 	// ErrFull means that all places are taken by busy members.
 	ErrFull = errors.New("all places are taken")
 	// ErrAddress means that the address has as many members as one address may have.
-	ErrAddress = errors.New("this address has as many places as one address may have")
+	ErrAddress = errors.New("this address has reached its limit")
 
-	errTooEarly = errors.New("the member to throw out has just begun")
+	errTooEarly = errors.New("the member to evict has just begun")
 )
 
 // Limits are the limits of a pool.
@@ -26,11 +26,11 @@ type Limits struct {
 	Members    int // in total
 	PerAddress int // of one address; 0 = as many as there are places
 	Waiting    int // of one address that are not busy: more are refused; 0 = any number
-	Busy       int // busy ones: more stay exposed; 0 = any number
+	Busy       int // busy ones: more stay active; 0 = any number
 
-	// Patience is how long a member that is not idle keeps its place: a new one waits for it. It is for members
+	// Grace is how long a member that is not idle keeps its place: a new one waits for it. It is for members
 	// that come faster than they can be served.
-	Patience time.Duration
+	Grace time.Duration
 
 	// Exempt are networks whose addresses stand for many clients: each connection counts as an
 	// address of its own.
@@ -44,10 +44,10 @@ type Limits struct {
 type Pool struct {
 	limits Limits
 
-	mu                 sync.Mutex
-	members, busy      int
-	addresses          map[client]*share
-	refused, thrownOut int64
+	mu               sync.Mutex
+	members, busy    int
+	addresses        map[client]*share
+	refused, evicted int64
 }
 
 // client is an address as a pool counts it. The port is that of an exempt address.
@@ -56,20 +56,20 @@ type client struct {
 	port    uint16
 }
 
-// state is what a member does. The order is that in which members are thrown out.
+// state is what a member does. The order is that in which members are evicted.
 type state int
 
 const (
-	idle    state = iota // nothing at the moment: it has what it came for
-	fresh                // nothing yet
-	exposed              // it works on something that does not protect it
-	busy                 // it can't be thrown out
+	idle   state = iota // nothing at the moment: it has what it came for
+	fresh               // nothing yet
+	active              // it works on something that does not protect it
+	busy                // it can't be evicted
 )
 
 // share is what one address has of a pool.
 type share struct {
-	members int
-	open    [busy]list.List // of *Place that can be thrown out, the oldest first, by state
+	members   int
+	evictable [busy]list.List // of *Place that can be evicted, the oldest first, by state
 }
 
 // Place is the place of a member. A nil Place is none.
@@ -94,11 +94,11 @@ func NewPool(l Limits) *Pool {
 	return &Pool{limits: l, addresses: map[client]*share{}}
 }
 
-// Enter takes a place for a new member, which does nothing yet. end is called when the member is thrown out.
+// Enter takes a place for a new member, which does nothing yet. end is called when the member is evicted.
 // Without end it can't be: it is busy until it leaves.
 func (p *Pool) Enter(from netip.AddrPort, end func()) (*Place, error) {
 	for {
-		place, err := p.try(from, end, p.limits.Patience)
+		place, err := p.try(from, end, p.limits.Grace)
 		if err != errTooEarly {
 			return place, err
 		}
@@ -106,11 +106,11 @@ func (p *Pool) Enter(from netip.AddrPort, end func()) (*Place, error) {
 	}
 }
 
-// try is Enter without waiting: if the member to throw out needs patience, it returns errTooEarly.
-func (p *Pool) try(from netip.AddrPort, end func(), patience time.Duration) (*Place, error) {
+// try is Enter without waiting: if the member to evict is in its grace period, it returns errTooEarly.
+func (p *Pool) try(from netip.AddrPort, end func(), grace time.Duration) (*Place, error) {
 	who, exempt := p.client(from)
 	p.mu.Lock()
-	place, victim, err := p.enter(who, exempt, end, patience)
+	place, victim, err := p.enter(who, exempt, end, grace)
 	p.mu.Unlock()
 	if victim != nil {
 		victim.end()
@@ -126,7 +126,7 @@ func (p *Pool) client(from netip.AddrPort) (who client, exempt bool) {
 	return client{weir.Network(addr), 0}, false
 }
 
-func (p *Pool) enter(who client, exempt bool, end func(), patience time.Duration) (place, victim *Place, err error) {
+func (p *Pool) enter(who client, exempt bool, end func(), grace time.Duration) (place, victim *Place, err error) {
 	mine := p.addresses[who]
 	if mine == nil {
 		mine = &share{}
@@ -147,10 +147,10 @@ func (p *Pool) enter(who client, exempt bool, end func(), patience time.Duration
 	case err != nil:
 		p.refused++
 		return nil, nil, err
-	case victim != nil && victim.state != idle && time.Since(victim.since) < patience:
+	case victim != nil && victim.state != idle && time.Since(victim.since) < grace:
 		return nil, nil, errTooEarly
 	case victim != nil:
-		p.thrownOut++
+		p.evicted++
 		victim.remove()
 	}
 	p.members++
@@ -158,35 +158,35 @@ func (p *Pool) enter(who client, exempt bool, end func(), patience time.Duration
 	p.addresses[who] = mine // which may have been removed with the victim
 	place = &Place{pool: p, from: who, end: end, state: busy}
 	if end != nil {
-		place.open(fresh)
+		place.markEvictable(fresh)
 	}
 	return place, victim, nil
 }
 
 // waiting returns the number of members that are not busy.
 func (s *share) waiting() (n int) {
-	for i := range s.open {
-		n += s.open[i].Len()
+	for i := range s.evictable {
+		n += s.evictable[i].Len()
 	}
 	return n
 }
 
-// oldest returns the member of the share to throw out; nil = there is none.
+// oldest returns the member of the share to evict; nil = there is none.
 func (s *share) oldest() *Place {
-	for i := range s.open {
-		if first := s.open[i].Front(); first != nil {
+	for i := range s.evictable {
+		if first := s.evictable[i].Front(); first != nil {
 			return first.Value.(*Place)
 		}
 	}
 	return nil
 }
 
-// oldest returns the member to throw out; nil = there is none.
+// oldest returns the member to evict; nil = there is none.
 func (p *Pool) oldest() *Place {
 	for i := range busy {
 		var found *list.List
 		for _, s := range p.addresses {
-			all := &s.open[i]
+			all := &s.evictable[i]
 			if all.Len() == 0 || found != nil && all.Len() < found.Len() {
 				continue
 			}
@@ -206,11 +206,11 @@ func first(l *list.List) *Place { return l.Front().Value.(*Place) }
 // Idle notes that the member does nothing from now on.
 func (t *Place) Idle() { t.set(idle) }
 
-// Expose notes that the member works on something that does not protect it: it can be thrown out, after
+// Active notes that the member works on something that does not protect it: it can be evicted, after
 // those that are idle.
-func (t *Place) Expose() { t.set(exposed) }
+func (t *Place) Active() { t.set(active) }
 
-// Busy notes that the member can't be thrown out. If there are too many busy members, it can.
+// Busy notes that the member can't be evicted. If there are too many busy members, it can.
 func (t *Place) Busy() { t.set(busy) }
 
 func (t *Place) set(to state) {
@@ -224,9 +224,9 @@ func (t *Place) set(to state) {
 	case t.left || t.end == nil || to == busy && t.state == busy:
 		return
 	case to == busy && p.busy >= p.limits.Busy:
-		to = exposed
+		to = active
 	}
-	t.shut()
+	t.markProtected()
 	if to == busy {
 		t.state = busy
 		p.busy++
@@ -235,19 +235,19 @@ func (t *Place) set(to state) {
 	if t.state == busy {
 		p.busy--
 	}
-	t.open(to)
+	t.markEvictable(to)
 }
 
-// open makes the member one that can be thrown out.
-func (t *Place) open(to state) {
+// markEvictable makes the member one that can be evicted.
+func (t *Place) markEvictable(to state) {
 	t.state, t.since = to, time.Now()
-	t.element = t.pool.addresses[t.from].open[to].PushBack(t)
+	t.element = t.pool.addresses[t.from].evictable[to].PushBack(t)
 }
 
-// shut makes the member one that can't be thrown out.
-func (t *Place) shut() {
+// markProtected makes the member one that can't be evicted.
+func (t *Place) markProtected() {
 	if t.element != nil {
-		t.pool.addresses[t.from].open[t.state].Remove(t.element)
+		t.pool.addresses[t.from].evictable[t.state].Remove(t.element)
 		t.element = nil
 	}
 }
@@ -267,7 +267,7 @@ func (t *Place) Leave() {
 func (t *Place) remove() {
 	p := t.pool
 	t.left = true
-	t.shut()
+	t.markProtected()
 	if t.state == busy && t.end != nil {
 		p.busy--
 	}
@@ -280,14 +280,14 @@ func (t *Place) remove() {
 
 // PoolStats are the numbers of a pool since its start.
 type PoolStats struct {
-	Members   int64 // now
-	Refused   int64 // because there was no place
-	ThrownOut int64 // for a new member
+	Members int64 // now
+	Refused int64 // because there was no place
+	Evicted int64 // for a new member
 }
 
 // Stats returns the current numbers.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PoolStats{int64(p.members), p.refused, p.thrownOut}
+	return PoolStats{int64(p.members), p.refused, p.evicted}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// members enters members into a pool and notes who was thrown out.
+// members enters members into a pool and notes who was evicted.
 type members struct {
 	*testing.T
-	pool      *Pool
-	places    map[string]*Place
-	thrownOut []string
+	pool    *Pool
+	places  map[string]*Place
+	evicted []string
 }
 
 func newMembers(t *testing.T, l Limits) *members {
@@ -34,7 +34,7 @@ func (m *members) enter(name string) error {
 		port = uint16(name[1])
 	}
 	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, name[0]}), port)
-	place, err := m.pool.Enter(from, func() { m.thrownOut = append(m.thrownOut, name) })
+	place, err := m.pool.Enter(from, func() { m.evicted = append(m.evicted, name) })
 	if err == nil {
 		m.places[name] = place
 	}
@@ -50,12 +50,12 @@ func (m *members) all(names string) {
 	}
 }
 
-func (m *members) check(thrownOut string) {
+func (m *members) check(evicted string) {
 	m.Helper()
-	if diff := cmp.Diff(strings.Fields(thrownOut), m.thrownOut, cmp.Transformer("", func(s []string) string { return strings.Join(s, " ") })); diff != "" {
-		m.Errorf("thrown out (-want +got):\n%s", diff)
+	if diff := cmp.Diff(strings.Fields(evicted), m.evicted, cmp.Transformer("", func(s []string) string { return strings.Join(s, " ") })); diff != "" {
+		m.Errorf("evicted (-want +got):\n%s", diff)
 	}
-	m.thrownOut = nil
+	m.evicted = nil
 }
 
 // The oldest idle member makes room, of the address that has most of them.
@@ -73,7 +73,7 @@ func TestOldestIdle(t *testing.T) {
 	m.all("h1")
 	m.check("e1")
 	m.places["b1"].Idle()
-	m.places["f1"].Expose()
+	m.places["f1"].Active()
 	m.all("i1 j1")
 	m.check("b1 g1")
 	m.all("k1 l1") // f1 is older than the rest, but they do less
@@ -91,12 +91,12 @@ func TestOldestIdle(t *testing.T) {
 	m.places["k1"].Leave()
 	m.all("n1")
 	m.check("")
-	if got, want := m.pool.Stats(), (PoolStats{Members: 4, Refused: 1, ThrownOut: 9}); got != want {
+	if got, want := m.pool.Stats(), (PoolStats{Members: 4, Refused: 1, Evicted: 9}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 }
 
-// An address that fills the pool throws out its own members, not those of others.
+// An address that fills the pool evicts its own members, not those of others.
 func TestFairness(t *testing.T) {
 	m := newMembers(t, Limits{Members: 8})
 	m.all("x1 a1 a2 a3 a4 y1 a5 a6")
@@ -147,7 +147,7 @@ func TestMaxWaiting(t *testing.T) {
 	m.check("")
 }
 
-// Too many busy members stay exposed.
+// Too many busy members stay active.
 func TestMaxBusy(t *testing.T) {
 	m := newMembers(t, Limits{Members: 3, Busy: 1})
 	m.all("a1 b1 c1")
@@ -164,9 +164,9 @@ func TestMaxBusy(t *testing.T) {
 }
 
 // A new member waits for one that has just begun, but not for one that has what it came for.
-func TestPatience(t *testing.T) {
+func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMembers(t, Limits{Members: 2, Patience: time.Second})
+		m := newMembers(t, Limits{Members: 2, Grace: time.Second})
 		m.all("a1 a2")
 		began := time.Now()
 		m.all("c1")
@@ -178,7 +178,7 @@ func TestPatience(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it waited for an idle one, %v", took)
 		}
-		m.places["a2"].Expose()
+		m.places["a2"].Active()
 		m.places["d1"].Busy()
 		m.all("e1")
 		if took := time.Since(began); took != 2*time.Second {
@@ -188,7 +188,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// Members without an end are never thrown out.
+// Members without an end are never evicted.
 func TestPermanent(t *testing.T) {
 	p := NewPool(Limits{Members: 1})
 	place, err := p.Enter(netip.AddrPort{}, nil)

@@ -47,7 +47,7 @@ func (b *Body) Check(body []byte) ([]byte, error) {
 	}
 	checked, err := json.Marshal(plainNumbers(value))
 	if err == nil && bytes.Contains(checked, []byte(`\u0000`)) && hasZero(value) {
-		return nil, weir.Errorf(weir.Invalid, "the body has a text with a zero character in it")
+		return nil, weir.Errorf(weir.Invalid, "the body has a string with a NUL character; remove it")
 	}
 	return checked, err
 }
@@ -92,7 +92,7 @@ func parse(body []byte) (any, error) {
 		return nil, weir.Errorf(weir.Refused, "the body is not JSON: %v", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, weir.Errorf(weir.Refused, "the body is not JSON: there is something after the first value")
+		return nil, weir.Errorf(weir.Refused, "the body is not JSON: there is data after the first value")
 	}
 	return value, nil
 }
@@ -133,7 +133,7 @@ func checkLimits(value any, instance []string, budget *int) *failure {
 		for name, member := range value {
 			found := checkLimits(member, append(instance, name), budget)
 			if found != nil && (first == nil || slices.Compare(found.instance, first.instance) < 0) {
-				first = found // the map has no order, the answer must have one
+				first = found // the map has no order, the response must have one
 			}
 			if *budget < 0 {
 				return found

@@ -76,7 +76,7 @@ func compile(source []byte) (*Contract, error) {
 				continue
 			}
 			operation := strings.ToUpper(method) + " " + path
-			if err := c.add(operation, item+"/"+method, doc, compiler); err != nil {
+			if err := c.addOperation(operation, item+"/"+method, doc, compiler); err != nil {
 				return nil, fmt.Errorf("%s: %w", operation, err)
 			}
 		}
@@ -96,8 +96,8 @@ func newCompiler(document []byte) (*jsonschema.Compiler, error) {
 	return compiler, compiler.AddResource(documentURL, value)
 }
 
-// add compiles the operation at the given place of the document.
-func (c *Contract) add(operation, place string, doc *document, compiler *jsonschema.Compiler) error {
+// addOperation compiles the operation at the given place of the document.
+func (c *Contract) addOperation(operation, place string, doc *document, compiler *jsonschema.Compiler) error {
 	schemaAt := func(place string) (*jsonschema.Schema, error) {
 		if doc.at(place) == nil {
 			return nil, nil

@@ -262,7 +262,7 @@ func TestNearestForm(t *testing.T) {
 	}
 }
 
-// A body that is wrong in every way, mended step by step: each answer must name
+// A body that is wrong in every way, mended step by step: each response must name
 // the next step, and the same one every time.
 func TestOrder(t *testing.T) {
 	c, err := New([]byte(`
@@ -387,7 +387,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Names that a caller made up must not fill the answer.
+// Names that a caller made up must not fill the response.
 func TestShortensNames(t *testing.T) {
 	schema := compiled(t).Body("POST /api/stream")
 	long := strings.Repeat("x", 100_000)
@@ -562,16 +562,16 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-func walk(value any, place string, visit func(place string, value any)) {
-	visit(place, value)
+func walk(value any, place string, do func(place string, value any)) {
+	do(place, value)
 	switch value := value.(type) {
 	case yaml.MapSlice:
 		for _, member := range value {
-			walk(member.Value, place+"/"+escape(fmt.Sprint(member.Key)), visit)
+			walk(member.Value, place+"/"+escape(fmt.Sprint(member.Key)), do)
 		}
 	case []any:
 		for i, item := range value {
-			walk(item, fmt.Sprintf("%s/%d", place, i), visit)
+			walk(item, fmt.Sprintf("%s/%d", place, i), do)
 		}
 	}
 }
@@ -625,9 +625,9 @@ func checkOperation(t *testing.T, doc *document, path, item, place string, tags 
 
 func checkResponses(t *testing.T, doc *document, place string) {
 	success := 0
-	answers := map[string]bool{}
+	statuses := map[string]bool{}
 	for status, response := range doc.members(place + "/responses") {
-		answers[status] = true
+		statuses[status] = true
 		response = doc.follow(response)
 		if doc.at(response+"/description") == nil {
 			t.Errorf("%s: no description", response)
@@ -644,13 +644,13 @@ func checkResponses(t *testing.T, doc *document, place string) {
 		}
 	}
 	public := doc.at(place+"/security") != nil && len(doc.at(place+"/security").([]any)) == 0
-	if !answers["default"] || !public && !answers["401"] || success == 0 && !answers["501"] {
-		t.Errorf("%s: answers %v miss success, 401 or default", place, answers)
+	if !statuses["default"] || !public && !statuses["401"] || success == 0 && !statuses["501"] {
+		t.Errorf("%s: responses %v miss success, 401 or default", place, statuses)
 	}
 	isFile := doc.at(place+"/requestBody/content/application~1octet-stream") != nil || doc.at(place+"/requestBody/content/application~1offset+octet-stream") != nil
 	if body := doc.at(place + "/requestBody"); body != nil && !isFile {
-		if doc.at(place+"/requestBody/content/application~1json/schema") == nil || !answers["422"] {
-			t.Errorf("%s: a body needs a JSON schema and the answer 422", place)
+		if doc.at(place+"/requestBody/content/application~1json/schema") == nil || !statuses["422"] {
+			t.Errorf("%s: a body needs a JSON schema and the response 422", place)
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 type Response struct {
 	http.ResponseWriter
 
+	// Request tells whether the client is still there; nil = it is not known.
+	Request *http.Request
 	// Timeout is how long the client may take to read Step bytes, or what is written at once if Step is
 	// 0. It is no limit for all of the response, which may be a file of many gigabytes. 0 = the
 	// deadline of the connection stays as it is.
@@ -28,13 +30,20 @@ type Response struct {
 	// Sent, if set, gets the number of bytes of each write.
 	Sent func(n int64)
 
-	status int
-	begun  bool
-	bytes  int64
-	limit  int64 // number of bytes at which the timeout starts again
+	status  int
+	begun   bool
+	flushed bool
+	bytes   int64
+	limit   int64 // number of bytes at which the timeout starts again
+	readErr error
 }
 
-// Status returns the status of the response: 200 until the handler sets another one.
+// StatusClientGone is the status of a request whose client disconnected before it got anything. It
+// is for logs and metrics.
+const StatusClientGone = 499
+
+// Status returns the status of the response: 200, which net/http sends by itself, until the handler
+// sets another one. After End it may be StatusClientGone.
 func (w *Response) Status() int { return cmp.Or(w.status, http.StatusOK) }
 
 // Begun reports whether the status is sent, and can't be changed any more.
@@ -43,6 +52,10 @@ func (w *Response) Begun() bool { return w.begun }
 // Bytes returns the number of bytes of the body that were sent.
 func (w *Response) Bytes() int64 { return w.bytes }
 
+// ReadError returns why nothing of a file could be sent, for callers of http.ServeContent, which does
+// not return it; nil = it could be read.
+func (w *Response) ReadError() error { return w.readErr }
+
 // WriteHeader sets the status. It is sent with the first byte, or by End.
 func (w *Response) WriteHeader(status int) {
 	if !w.begun {
@@ -50,9 +63,12 @@ func (w *Response) WriteHeader(status int) {
 	}
 }
 
-// End sends the status of a response without a body. Without a status, it leaves that
-// to net/http.
+// End sends the status of a response without a body. Without a status, it leaves that to net/http. If
+// the client has disconnected and got nothing, the status is StatusClientGone.
 func (w *Response) End() {
+	if w.Request != nil && w.Request.Context().Err() != nil && w.bytes == 0 && !w.flushed {
+		w.status = StatusClientGone
+	}
 	if !w.begun && w.status != 0 {
 		w.begin(nil)
 		w.extendDeadline()
@@ -106,10 +122,11 @@ func (w *Response) ReadFrom(r io.Reader) (total int64, err error) {
 	if !w.begun {
 		var first [512]byte
 		n, err := io.ReadAtLeast(r, first[:], 1)
+		if errors.Is(err, io.EOF) {
+			return 0, nil
+		}
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
+			w.readErr = err
 			return 0, err
 		}
 		if n, err = w.Write(first[:n]); err != nil {
@@ -141,7 +158,9 @@ func (w *Response) ReadFrom(r io.Reader) (total int64, err error) {
 func (w *Response) FlushError() error {
 	w.begin(nil)
 	w.extendDeadline()
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.flushed = w.flushed || err == nil
+	return err
 }
 
 // Unwrap lets http.ResponseController reach the connection.

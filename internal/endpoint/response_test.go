@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -189,6 +190,9 @@ func TestResponseOfUnreadableFile(t *testing.T) {
 		if w.Begun() != begun || (len(c.calls) > 0) != begun {
 			t.Errorf("%q: begun %t, %q", body, w.Begun(), c.calls)
 		}
+		if err := w.ReadError(); errors.Is(err, planted) == begun {
+			t.Errorf("%q: the read error is %v", body, err)
+		}
 	}
 }
 
@@ -196,7 +200,7 @@ func TestResponseOfUnreadableFile(t *testing.T) {
 func TestResponseThatIsNotRead(t *testing.T) {
 	planted := errors.New("planted")
 	for _, step := range []int64{0, 4096} {
-		w := &Response{ResponseWriter: brokenConnection{newConnection(), planted}, Step: step}
+		w := &Response{ResponseWriter: brokenConnection{newConnection(), 2, planted}, Step: step}
 		n, err := io.Copy(w, strings.NewReader("something"))
 		if !errors.Is(err, planted) || n != 2 || w.Bytes() != 2 {
 			t.Errorf("step %d: %d bytes, %d recorded, %v", step, n, w.Bytes(), err)
@@ -204,10 +208,52 @@ func TestResponseThatIsNotRead(t *testing.T) {
 	}
 }
 
-// brokenConnection takes two bytes.
+// brokenConnection takes some bytes.
 type brokenConnection struct {
 	http.ResponseWriter
-	err error
+	takes int
+	err   error
 }
 
-func (c brokenConnection) Write([]byte) (int, error) { return 2, c.err }
+func (c brokenConnection) Write([]byte) (int, error) { return c.takes, c.err }
+
+// The status of a request says whether its client got anything.
+func TestResponseToClientThatIsGone(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		gone   bool
+		handle func(w *Response)
+		want   int
+	}{
+		{"nothing, to a client that is there", false, func(*Response) {}, 200},
+		{"nothing", true, func(*Response) {}, StatusClientGone},
+		{"a status", true, func(w *Response) { w.WriteHeader(200) }, StatusClientGone},
+		{"a body that does not arrive", true, func(w *Response) {
+			w.ResponseWriter = brokenConnection{w.ResponseWriter, 0, io.ErrClosedPipe}
+			_, _ = io.WriteString(w, "one")
+		}, StatusClientGone},
+		{"the start of a body", true, func(w *Response) {
+			w.ResponseWriter = brokenConnection{w.ResponseWriter, 2, io.ErrClosedPipe}
+			_, _ = io.WriteString(w, "one")
+		}, 200},
+		{"a status that was flushed", true, func(w *Response) {
+			w.WriteHeader(202)
+			_ = http.NewResponseController(w).Flush()
+		}, 202},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			w := &Response{ResponseWriter: newConnection(), Request: r}
+			tt.handle(w)
+			if tt.gone {
+				leave()
+			}
+			w.End()
+			if got := w.Status(); got != tt.want {
+				t.Errorf("status %d, want %d", got, tt.want)
+			}
+		})
+	}
+}

@@ -89,7 +89,7 @@ func (w webOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close() // as every RoundTripper must
 		}
-		return nil, weir.Errorf(weir.Invalid, "%q is not a scheme that can be used here; use http or https", s)
+		return nil, weir.Errorf(weir.Invalid, "the scheme %q is not supported; use http or https", s)
 	}
 	return w.transport.RoundTrip(r)
 }
@@ -113,7 +113,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	switch network {
 	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
 	default:
-		return nil, fmt.Errorf("network %q is not one that can be guarded", network)
+		return nil, fmt.Errorf("network %q is not supported", network)
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -171,7 +171,7 @@ func (g *Guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 		return nil, weir.Wrap(weir.Invalid, err, "host %s has no address; check its name", host)
 	}
 	if err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "the address of host %s could not be looked up", host)
+		return nil, weir.Wrap(weir.Upstream, err, "the DNS lookup of host %s failed", host)
 	}
 	return addrs, nil
 }
@@ -197,7 +197,7 @@ func (g *Guard) checkAddr(host string, addr netip.Addr) error {
 	}
 	blocked := &BlockedError{Host: host, Addr: plain}
 	if g.Log != nil && !blocked.literal() {
-		g.Log.Info("the address of a host is refused", "host", host, "address", plain)
+		g.Log.Info("connection to a non-public address refused", "host", host, "address", plain)
 	}
 	return blocked
 }

@@ -337,7 +337,7 @@ func TestCrowdOfAddresses(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	wait.Until(t, "55 connections were thrown out", func() bool { return b.Stats().ThrownOut >= 55 })
+	wait.Until(t, "55 connections were evicted", func() bool { return b.Stats().Evicted >= 55 })
 	hello(t, encoder).publish(goodKey)
 	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
 }

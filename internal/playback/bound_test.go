@@ -56,7 +56,7 @@ func TestRandomAgents(t *testing.T) {
 	}
 }
 
-// accessHook makes an access webhook of ann's that admits the right key, and counts its questions.
+// accessHook makes an access webhook of ann's that admits the right key, and counts its requests.
 func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
 	h.Helper()
 	var asked atomic.Int64
@@ -78,7 +78,7 @@ func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
 	return &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID}, &asked
 }
 
-// An address that guesses access keys causes few questions and no views.
+// An address that guesses access keys causes few requests and no views.
 func TestWrongCredentials(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -95,7 +95,7 @@ func TestWrongCredentials(t *testing.T) {
 		t.Errorf("after %d guesses: %d, Retry-After %q, %s", wrong, g.StatusCode, g.Header.Get("Retry-After"), g.body)
 	}
 	if n := asked.Load(); n != wrong || h.server.Stats().Throttled != 1 {
-		t.Errorf("%d questions about %d guesses, %+v", n, wrong, h.server.Stats())
+		t.Errorf("%d requests about %d guesses, %+v", n, wrong, h.server.Stats())
 	}
 	token := h.tokenIn(h.want(h.at(a, "index.m3u8?accessKey=right"), viewer...).body)
 	h.want(h.at(a, large+"/0.m4s?accessKey=right"), guesser...)
@@ -121,7 +121,7 @@ func (h *fixture) limitViewers(limit int) {
 func (h *fixture) isFull(url string, limit int, headers ...string) {
 	h.Helper()
 	g := h.get(url, headers...)
-	if says := fmt.Sprintf("the account has reached its limit of %d viewers at once", limit); g.StatusCode != http.StatusForbidden || !strings.Contains(g.body, says) {
+	if says := fmt.Sprintf("the account has reached its limit of %d concurrent viewers", limit); g.StatusCode != http.StatusForbidden || !strings.Contains(g.body, says) {
 		h.Errorf("GET %s: %d %.200s, want 403 with %q", url, g.StatusCode, g.body, says)
 	}
 }
@@ -146,13 +146,13 @@ func TestViewerLimit(t *testing.T) {
 		h.want(url, by(1)...)
 	}
 	h.want(h.at(a, large+"/0.m4s"), by(0)...)
-	if n := h.server.Stats().Full; n != 4 {
+	if n := h.server.Stats().Refused; n != 4 {
 		t.Errorf("%d were refused", n)
 	}
 
 	h.limitViewers(0)
 	wait.Until(t, "a limit of 0 lets nobody begin", func() bool {
-		return strings.Contains(h.get(h.at(a, "index.m3u8"), by(3)...).body, "limit of 0 viewers")
+		return strings.Contains(h.get(h.at(a, "index.m3u8"), by(3)...).body, "limit of 0 concurrent viewers")
 	})
 }
 
@@ -182,9 +182,9 @@ func TestViewerLimitOverWebRTC(t *testing.T) {
 	first.Post(at+s.PlaybackID, first.OfferToWatch(), "User-Agent", agents[0])
 	watches(first)
 	offer := rtctest.New(t).OfferToWatch()
-	answer := rtctest.Request(t, http.MethodPost, at+s.PlaybackID, "application/sdp", offer, "User-Agent", agents[1])
-	if answer.StatusCode != http.StatusForbidden || !strings.Contains(answer.Text, "limit of 1 viewers") {
-		t.Errorf("a second viewer over WebRTC: %d %s", answer.StatusCode, answer.Text)
+	response := rtctest.Request(t, http.MethodPost, at+s.PlaybackID, "application/sdp", offer, "User-Agent", agents[1])
+	if response.StatusCode != http.StatusForbidden || !strings.Contains(response.Text, "limit of 1 concurrent viewers") {
+		t.Errorf("a second viewer over WebRTC: %d %s", response.StatusCode, response.Text)
 	}
 	wait.Until(t, "the stream plays over HLS", func() bool {
 		return h.ask("HEAD", h.under(s.PlaybackID, "index.m3u8")).StatusCode == http.StatusOK

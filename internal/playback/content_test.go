@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -43,7 +44,7 @@ func TestRanges(t *testing.T) {
 				headers []string
 				status  int
 				from    int
-				to      int // of the bytes in the answer
+				to      int // of the bytes in the response
 			}{
 				{"first bytes", []string{"Range", "bytes=0-4"}, 206, 0, 5},
 				{"from the middle", []string{"Range", fmt.Sprintf("bytes=%d-", size/2)}, 206, size / 2, size},
@@ -154,7 +155,7 @@ func TestNothingElseIsServed(t *testing.T) {
 	}
 }
 
-// memory is an answer that stays here.
+// memory is a response that stays here.
 type memory struct {
 	header http.Header
 	status int
@@ -164,6 +165,26 @@ type memory struct {
 func (m *memory) Header() http.Header         { return m.header }
 func (m *memory) WriteHeader(status int)      { m.status = status }
 func (m *memory) Write(b []byte) (int, error) { return m.body.Write(b) }
+
+// unreadable is a file that can't be read.
+type unreadable struct{ io.Seeker }
+
+func (unreadable) Read([]byte) (int, error) { return 0, errors.New("planted") }
+
+// A file of which nothing can be read is a failure, and no empty success.
+func TestUnreadableFile(t *testing.T) {
+	s := &Server{Options: Options{Log: slog.New(slog.DiscardHandler)}}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	sent := &memory{header: http.Header{"Content-Type": {typeMP4}}}
+	w := s.response(sent, r)
+	if err := serveFile(w, &request{Request: r}, unreadable{strings.NewReader("0123456789")}); err != nil {
+		s.fail(w, r, routeSegment, err)
+	}
+	w.End()
+	if sent.status != http.StatusInternalServerError || w.Status() != sent.status || strings.Contains(sent.body.String(), "planted") {
+		t.Errorf("status %d was sent, %d recorded: %s", sent.status, w.Status(), &sent.body)
+	}
+}
 
 // failing is a storage whose objects can't be read, or only so many bytes of each.
 type failing struct {
@@ -264,18 +285,18 @@ func TestStorageFails(t *testing.T) {
 	if !strings.Contains(h.logged.String(), "planted") {
 		t.Error("the log does not say why")
 	}
-	// In the middle: the viewer notices that the answer is too short.
+	// In the middle: the viewer notices that the response is too short.
 	size := title.video[0].Index().Segments[0].Size()
 	storage.set(weir.Errorf(weir.Upstream, "planted"), size/2)
 	for _, path := range []string{large + "/0.m4s", large + ".mp4"} {
-		answer, err := h.web.Client().Get(h.at(a, path))
+		response, err := h.web.Client().Get(h.at(a, path))
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err == nil || answer.StatusCode != 200 || int64(len(body)) >= answer.ContentLength {
-			t.Errorf("%s: %d, %d bytes of %d, error %v", path, answer.StatusCode, len(body), answer.ContentLength, err)
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err == nil || response.StatusCode != 200 || int64(len(body)) >= response.ContentLength {
+			t.Errorf("%s: %d, %d bytes of %d, error %v", path, response.StatusCode, len(body), response.ContentLength, err)
 		}
 	}
 	storage.set(nil, 0)
@@ -299,7 +320,7 @@ func (h *fixture) bigAsset() weir.Asset {
 	return a
 }
 
-// dial asks for something and returns the connection, with nothing of the answer read.
+// dial asks for something and returns the connection, with nothing of the response read.
 func (h *fixture) dial(a weir.Asset, path string) net.Conn {
 	h.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.web.URL, "http://"))

@@ -28,9 +28,9 @@ type lastRecording struct {
 }
 
 // orRecording answers with the recording of the last session if the stream is not live.
-func (s *Server) orRecording(answered handler, recorded func(*endpoint.Response, *request, lastRecording) error) handler {
+func (s *Server) orRecording(next handler, recorded func(*endpoint.Response, *request, lastRecording) error) handler {
 	return func(w *endpoint.Response, req *request) error {
-		err := answered(w, req)
+		err := next(w, req)
 		if weir.KindOf(err) != weir.NotFound || req.broadcast != nil || req.node {
 			return err
 		}
@@ -85,10 +85,10 @@ func (s *Server) recordedMaster(w *endpoint.Response, req *request, last lastRec
 	return s.master(w, req)
 }
 
-// recordedPiece answers with a segment of a recording, by its name in the playlists of the stream.
-func (s *Server) recordedPiece(w *endpoint.Response, req *request, last lastRecording) error {
+// recordedFile answers with a segment of a recording, by its name in the playlists of the stream.
+func (s *Server) recordedFile(w *endpoint.Response, req *request, last lastRecording) error {
 	name, file, _ := strings.Cut(req.path, "/")
-	p, ok := parsePiece(file)
+	p, ok := parseFileName(file)
 	n := p.segment - last.first
 	switch {
 	case !ok || p.part >= 0 || n < 0 || last.moved:

@@ -68,28 +68,28 @@ func TestRecordingAtStream(t *testing.T) {
 				credential = "?jwt=" + signer.sign(s.PlaybackID)
 			}
 			address := h.under(s.PlaybackID, "dvr.m3u8")
-			collect := func() (lists []string, pieces map[string]string) {
+			collect := func() (lists []string, bodies map[string]string) {
 				t.Helper()
-				pieces = map[string]string{}
+				bodies = map[string]string{}
 				lists = h.named(address+credential, h.want(address+credential).body)
 				for _, list := range lists {
-					for _, piece := range h.named(list, h.want(list).body) {
-						pieces[piece] = h.want(piece).body
+					for _, file := range h.named(list, h.want(list).body) {
+						bodies[file] = h.want(file).body
 					}
 				}
-				return lists, pieces
+				return lists, bodies
 			}
 			_, played := collect()
 			e.Close(true)
 			a := h.keepRecording(s)
-			for piece, body := range played {
-				if h.want(piece).body != body {
-					t.Errorf("%s is another after the broadcast", piece)
+			for file, body := range played {
+				if h.want(file).body != body {
+					t.Errorf("%s is another after the broadcast", file)
 				}
 			}
-			lists, pieces := collect()
-			if len(lists) != 2 || !strings.Contains(lists[0], "/hls/"+a.PlaybackID+"/") || len(pieces) < len(played) {
-				t.Errorf("the recording has %d pieces, the broadcast had %d: %v", len(pieces), len(played), lists)
+			lists, bodies := collect()
+			if len(lists) != 2 || !strings.Contains(lists[0], "/hls/"+a.PlaybackID+"/") || len(bodies) < len(played) {
+				t.Errorf("the recording has %d files, the broadcast had %d: %v", len(bodies), len(played), lists)
 			}
 			refused := func(what, url string, status int) {
 				t.Helper()

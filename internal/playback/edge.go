@@ -34,23 +34,23 @@ const (
 	maxFetch = 64 << 20
 	// largeFetch is the size from which files are fetched only a few at a time.
 	largeFetch = 1 << 20
-	// maxPieces is the size of the cache of an edge.
-	maxPieces = 64 << 20
+	// maxFileCache is the size of the cache of an edge.
+	maxFileCache = 64 << 20
 	// keepState is how long players get the last playlist of a stream whose origin node does not
 	// answer: about as long as a session waits for its encoder.
 	keepState = time.Minute
-	// askAgain is the interval of requests to an origin node that does not answer.
-	askAgain = 250 * time.Millisecond
-	// maxAsk is the timeout of a request, beside the time that the origin node may wait.
-	maxAsk       = 10 * time.Second
-	maxOrigins   = 10_000
-	lengthHeader = "Weir-Length" // duration of a segment or part in nanoseconds
+	// retryEvery is the interval of requests to an origin node that does not answer.
+	retryEvery = 250 * time.Millisecond
+	// originTimeout is the timeout of a request, beside the time that the origin node may wait.
+	originTimeout = 10 * time.Second
+	maxOrigins    = 10_000
+	lengthHeader  = "Weir-Length" // duration of a segment or part in nanoseconds
 )
 
 // Errors of an origin node that may be gone in a moment.
 var (
-	errSilent = weir.Errorf(weir.Upstream, "the server that carries the stream does not answer; try again")
-	errNotYet = weir.Errorf(weir.NotFound, "the stream has not started yet")
+	errNoResponse = weir.Errorf(weir.Upstream, "the origin server of the stream does not respond; try again")
+	errNotYet     = weir.Errorf(weir.NotFound, "the stream has not started yet")
 )
 
 // errMoving says that the new origin node has nothing to show yet. It is not NotFound: players do not
@@ -60,25 +60,25 @@ var errMoving = weir.Errorf(weir.Upstream, "the stream has just moved to another
 // errNoOrigin says that a stream has no origin node.
 var errNoOrigin = weir.Errorf(weir.NotFound, "the stream is not live at the moment")
 
-func away(err error) bool { return errors.Is(err, errSilent) || errors.Is(err, errNotYet) }
+func isTemporary(err error) bool { return errors.Is(err, errNoResponse) || errors.Is(err, errNotYet) }
 
 // edge fetches streams from their origin nodes.
 type edge struct {
-	store   *store.Store
-	peers   *Peers
-	log     *slog.Logger
-	flights singleflight.Group // requests, by address
-	large   chan struct{}      // limits concurrent fetches of large files
-	pieces  pieces
-	end     context.CancelFunc // ends all requests
-	life    context.Context    // until then
-	running sync.WaitGroup
-	asked   atomic.Int64
-	origins store.Recent[store.OriginNode] // by playback id
+	store    *store.Store
+	peers    *Peers
+	log      *slog.Logger
+	flights  singleflight.Group // requests, by address
+	large    chan struct{}      // limits concurrent fetches of large files
+	cache    fileCache
+	end      context.CancelFunc // ends all requests
+	life     context.Context    // until then
+	running  sync.WaitGroup
+	requests atomic.Int64
+	origins  store.Recent[store.OriginNode] // by playback id
 }
 
 func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
-	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), pieces: newPieces(maxPieces)}
+	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), cache: newFileCache(maxFileCache)}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.origins.Max = maxOrigins
 	return e
@@ -90,7 +90,7 @@ func (e *edge) close() {
 	e.running.Wait()
 }
 
-// fetched is an answer of an origin node.
+// fetched is a response of an origin node.
 type fetched struct {
 	body    []byte
 	kind    string // content type
@@ -134,16 +134,16 @@ func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) 
 // get returns a file of a stream from the cache or from its origin node. Concurrent requests for
 // the same file share one fetch, which does not end with the first of them.
 func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
-	if f, ok := e.pieces.get(t.address, time.Now()); ok {
+	if f, ok := e.cache.get(t.address, time.Now()); ok {
 		return f, nil
 	}
 	flight := e.flights.DoChan(t.address, func() (any, error) {
 		e.running.Add(1)
 		defer e.running.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.wait+maxAsk)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.wait+originTimeout)
 		defer cancel()
 		defer context.AfterFunc(e.life, cancel)()
-		f, err := e.ask(ctx, id, t)
+		f, err := e.fetchFromOrigin(ctx, id, t)
 		if err != nil {
 			return nil, err
 		}
@@ -166,23 +166,23 @@ func (e *edge) remember(t target, f *fetched) {
 	now := time.Now()
 	switch {
 	case t.forever:
-		e.pieces.put(t.address, f, time.Time{})
+		e.cache.put(t.address, f, time.Time{})
 	case t.wait > 0 && f.caching != endpoint.Revalidate:
-		e.pieces.put(t.address, f, now.Add(reloadWait))
+		e.cache.put(t.address, f, now.Add(reloadWait))
 	}
 	if t.state != "" {
-		e.pieces.put(t.state, f, now.Add(keepState))
+		e.cache.put(t.state, f, now.Add(keepState))
 	}
 }
 
-// ask asks the origin node of a stream, and the new one after a handover.
-func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
+// fetchFromOrigin asks the origin node of a stream, and the new one after a handover.
+func (e *edge) fetchFromOrigin(ctx context.Context, id string, t target) (*fetched, error) {
 	c, err := e.origin(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	f, err := e.fetch(ctx, c, t)
-	if !away(err) {
+	if !isTemporary(err) {
 		return f, err
 	}
 	e.origins.Forget(id)
@@ -200,46 +200,46 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	case c.Node == e.store.NodeID():
 		return nil, errNotYet // otherwise the stream would have been found on this node
 	case c.URL == "":
-		return nil, errSilent
+		return nil, errNoResponse
 	}
-	e.asked.Add(1)
-	answer, err := e.peers.Do(ctx, http.MethodGet, c.URL, t.address, nil, nil)
+	e.requests.Add(1)
+	response, err := e.peers.Do(ctx, http.MethodGet, c.URL, t.address, nil, nil)
 	if err != nil {
-		e.log.WarnContext(ctx, "the node that carries a stream does not answer", "node", c.Node, "err", err)
-		return nil, errSilent
+		e.log.WarnContext(ctx, "origin node of a stream does not respond", "node", c.Node, "err", err)
+		return nil, errNoResponse
 	}
-	defer answer.Body.Close()
-	if answer.ContentLength > largeFetch {
+	defer response.Body.Close()
+	if response.ContentLength > largeFetch {
 		select {
 		case e.large <- struct{}{}:
 			defer func() { <-e.large }()
 		case <-ctx.Done():
-			return nil, errSilent
+			return nil, errNoResponse
 		}
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxFetch+1))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxFetch+1))
 	switch {
 	case err != nil:
-		e.log.WarnContext(ctx, "the node that carries a stream broke off", "node", c.Node, "err", err)
-		return nil, errSilent
+		e.log.WarnContext(ctx, "response of the origin node broke off", "node", c.Node, "err", err)
+		return nil, errNoResponse
 	case len(body) > maxFetch:
-		return nil, fmt.Errorf("node %s answers with more than %d bytes", c.Node, maxFetch)
-	case answer.StatusCode == statusElsewhere:
-		return nil, errSilent
-	case answer.StatusCode == statusNotYet:
+		return nil, fmt.Errorf("node %s sent more than %d bytes", c.Node, maxFetch)
+	case response.StatusCode == statusElsewhere:
+		return nil, errNoResponse
+	case response.StatusCode == statusNotYet:
 		return nil, errNotYet
-	case answer.StatusCode != http.StatusOK:
-		return nil, errorOf(answer.StatusCode, body)
+	case response.StatusCode != http.StatusOK:
+		return nil, errorOf(response.StatusCode, body)
 	}
-	nanoseconds, _ := strconv.ParseInt(answer.Header.Get(lengthHeader), 10, 64)
-	h := answer.Header
+	nanoseconds, _ := strconv.ParseInt(response.Header.Get(lengthHeader), 10, 64)
+	h := response.Header
 	return &fetched{body: body, kind: h.Get("Content-Type"), caching: endpoint.CachingOf(h), length: time.Duration(nanoseconds)}, nil
 }
 
 func errorOf(status int, body []byte) error {
 	var said struct{ Errors []string }
 	if err := json.Unmarshal(body, &said); err != nil || len(said.Errors) == 0 {
-		said.Errors = []string{"the server that carries the stream can't answer; try again"}
+		said.Errors = []string{"the origin server of the stream failed; try again"}
 	}
 	for _, kind := range []weir.Kind{weir.NotFound, weir.Refused, weir.Busy} {
 		if kind.Status() == status {
@@ -263,7 +263,7 @@ func (s *Server) targetOf(req *request, route string) (target, error) {
 	switch route {
 	case routeSegment:
 		_, file, _ := strings.Cut(req.path, "/")
-		if _, ok := parsePiece(file); !ok {
+		if _, ok := parseFileName(file); !ok {
 			return t, weir.ErrNotFound()
 		}
 		t.forever, t.wait = true, s.reloadWait // as long as after a handover, see awaitShown
@@ -309,13 +309,13 @@ func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, he
 	start := time.Now()
 	var f *fetched
 	for {
-		if f, err = s.edge.get(req.Context(), req.id, t); !away(err) || time.Since(start) > t.wait {
+		if f, err = s.edge.get(req.Context(), req.id, t); !isTemporary(err) || time.Since(start) > t.wait {
 			break
 		}
 		if route == routeSegment && errors.Is(err, errNotYet) && req.broadcast != nil && !req.broadcast.HandedOver() {
 			err := s.awaitShown(req) // this node is the new origin node
 			if err == nil {
-				err = s.enterAgain(req, start)
+				err = s.admitAgain(req, start)
 			}
 			if err == nil {
 				err = here(w, req)
@@ -327,16 +327,16 @@ func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, he
 		select {
 		case <-req.Context().Done():
 			return context.Cause(req.Context())
-		case <-time.After(askAgain):
+		case <-time.After(retryEvery):
 		}
 		if s.carries(req) {
 			return here(w, req)
 		}
 	}
-	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNoOrigin) || away(err) {
+	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNoOrigin) || isTemporary(err) {
 		// The origin node does not answer, and the encoder may connect to another one, or has just
 		// done so. Players that get an error stop sooner or later.
-		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
+		if last, ok := s.edge.cache.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: endpoint.Revalidate}, nil
 		} else if req.broadcast != nil && req.broadcast.HandedOver() && t.state != "" {
 			return here(w, req.withoutWait())
@@ -351,10 +351,10 @@ func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, he
 	if err != nil {
 		return err
 	}
-	if err := s.enterAgain(req, start); err != nil {
+	if err := s.admitAgain(req, start); err != nil {
 		return err
 	}
-	return s.passOn(w, req, route, f)
+	return s.writeFetched(w, req, route, f)
 }
 
 // carries reports whether this node is the origin node and has the requested rendition.
@@ -391,13 +391,13 @@ func (req *request) withoutWait() *request {
 	return &now
 }
 
-// passOn answers with what an origin node returned.
-func (s *Server) passOn(w *endpoint.Response, req *request, route string, f *fetched) error {
+// writeFetched answers with what an origin node returned.
+func (s *Server) writeFetched(w *endpoint.Response, req *request, route string, f *fetched) error {
 	name, file, _ := strings.Cut(req.path, "/")
 	switch route {
 	case routeMaster, routeDVR:
 		if req.Method == http.MethodGet {
-			if err := s.begin(req); err != nil {
+			if err := s.beginView(req); err != nil {
 				return err
 			}
 		}
@@ -413,15 +413,15 @@ func (s *Server) passOn(w *endpoint.Response, req *request, route string, f *fet
 		}
 		return cached(w, req, typePlaylist, f.caching, hls.WrapURIs(text, req.below(name), ""))
 	case routeSegment:
-		if p, _ := parsePiece(file); p.init {
+		if p, _ := parseFileName(file); p.init {
 			return s.initSegment(w, req, name, f.body)
 		}
 		w.Header().Set("Content-Type", typeMP4)
 		size := int64(len(f.body))
 		s.immutable(w, req, fmt.Sprintf("%s/%s %d", name, file, size))
-		serveFile(w, req, bytes.NewReader(f.body))
-		s.watched(w, req, cmaf.Video, f.length, size)
-		return nil
+		err := serveFile(w, req, bytes.NewReader(f.body))
+		s.countWatched(w, req, cmaf.Video, f.length, size)
+		return err
 	}
 	return cached(w, req, f.kind, f.caching, f.body)
 }

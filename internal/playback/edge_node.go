@@ -19,7 +19,7 @@ const (
 	webRTCForNodes = "webrtc/" // WebRTC sessions, as below /webrtc/
 )
 
-// Answers to another node if a third node, or this one in a moment, may have the stream.
+// Statuses for another node if a third node, or this one in a moment, may have the stream.
 const (
 	statusElsewhere = http.StatusMisdirectedRequest
 	statusNotYet    = http.StatusTooEarly
@@ -30,7 +30,7 @@ const (
 // there is no WebRTC.
 func (s *Server) Node(signalling http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+NodePath+hlsForNodes, s.answerNode)
+	mux.HandleFunc("GET "+NodePath+hlsForNodes, s.handleNode)
 	if signalling != nil {
 		mux.HandleFunc(NodePath+webRTCForNodes, func(w http.ResponseWriter, r *http.Request) {
 			r = r.Clone(r.Context())
@@ -45,9 +45,9 @@ func (s *Server) Node(signalling http.Handler) http.Handler {
 	return mux
 }
 
-func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
+func (s *Server) handleNode(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	out := s.response(w)
+	out := s.response(w, r)
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
 	if err := s.serveNode(out, &request{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
@@ -71,7 +71,7 @@ func (s *Server) serveNode(w *endpoint.Response, req *request, route string) err
 	}
 	switch {
 	case !here, req.broadcast.HandedOver() && route != routeSegment:
-		writeFailure(w, statusElsewhere, "the stream is not carried here")
+		writeFailure(w, statusElsewhere, "this node is not the origin of the stream")
 		return nil
 	case route != routeSegment && !req.broadcast.Shows(req.rendition()):
 		writeFailure(w, statusNotYet, errNotYet.Messages...)

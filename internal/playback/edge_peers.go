@@ -66,7 +66,7 @@ func newSecret() ([]byte, error) {
 func (p *Peers) Close() { p.client.CloseIdleConnections() }
 
 // Do sends a request to the node at base; path begins with NodePath and may have a query. The
-// caller closes the body of the answer.
+// caller closes the body of the response.
 func (p *Peers) Do(ctx context.Context, method, base, path string, header http.Header, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
@@ -77,11 +77,11 @@ func (p *Peers) Do(ctx context.Context, method, base, path string, header http.H
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	r.Header.Set(signatureHeader, now+" "+p.sign(now, method, path, body))
-	answer, err := p.client.Do(r)
+	response, err := p.client.Do(r)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which can contain a stream key
 	}
-	return answer, err
+	return response, err
 }
 
 func (p *Peers) sign(now, method, path string, body []byte) string {

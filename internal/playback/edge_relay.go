@@ -40,7 +40,7 @@ func (s *Server) Relay(here http.Handler, playbackID func(r *http.Request, id st
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
-			writeFailure(w, http.StatusBadRequest, "the body did not come whole, or is too long")
+			writeFailure(w, http.StatusBadRequest, "the body is incomplete or too large")
 			return
 		}
 		if s.relay(w, r, c, body) {
@@ -82,20 +82,20 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNod
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), maxAsk)
+	ctx, cancel := context.WithTimeout(r.Context(), originTimeout)
 	defer cancel()
-	answer, err := s.edge.peers.Do(ctx, r.Method, c.URL, path, header, body)
+	response, err := s.edge.peers.Do(ctx, r.Method, c.URL, path, header, body)
 	if err != nil {
-		s.Log.WarnContext(ctx, "the node that carries a stream does not answer an offer", "node", c.Node, "err", err)
+		s.Log.WarnContext(ctx, "origin node of a stream does not respond to an offer", "node", c.Node, "err", err)
 		return false
 	}
-	defer answer.Body.Close()
-	for name, values := range answer.Header {
+	defer response.Body.Close()
+	for name, values := range response.Header {
 		if !slices.Contains([]string{"Connection", "Transfer-Encoding", "Date"}, name) {
 			w.Header()[name] = values
 		}
 	}
-	w.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxFetch))
+	w.WriteHeader(response.StatusCode)
+	_, _ = io.Copy(w, io.LimitReader(response.Body, maxFetch))
 	return true
 }

@@ -170,7 +170,7 @@ func TestEdgeDeltaUpdates(t *testing.T) {
 		}
 	}
 	if address, n := asked.limit("_HLS_skip"); n > 0 {
-		t.Errorf("the carrier was asked for %s", address)
+		t.Errorf("the origin node was asked for %s", address)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestEdgeGates(t *testing.T) {
 	jwt := signer.sign(s.PlaybackID)
 	b.answersOf("no credential", s.PlaybackID, livePaths(), http.StatusForbidden, func(p string) string { return p })
 	if _, n := asked.limit(""); n > 0 {
-		t.Error("the carrier was asked for somebody who may not watch")
+		t.Error("the origin node was asked for somebody who may not watch")
 	}
 	token := b.tokenOf(b.under(s.PlaybackID, "index.m3u8?jwt="+jwt))
 	b.answersOf("token", s.PlaybackID, livePaths(), http.StatusOK, func(p string) string { return "t/" + token + "/" + p })
@@ -513,12 +513,12 @@ func TestNodeSignatures(t *testing.T) {
 		now := strconv.FormatInt(time.Now().Unix(), 10)
 		r.Header.Set(signatureHeader, now+" "+p.sign(now, "POST", "/_node/x?y=1", []byte("body")))
 		change(r)
-		answer, err := web.Client().Do(r)
+		response, err := web.Client().Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
-		return answer.StatusCode
+		defer response.Body.Close()
+		return response.StatusCode
 	}
 	at := func(when time.Time) func(*http.Request) {
 		return func(r *http.Request) {
@@ -552,7 +552,7 @@ func TestNodeSignatures(t *testing.T) {
 // The cache has a limit, and drops the least recently used.
 func TestPieces(t *testing.T) {
 	t.Parallel()
-	c := newPieces(10_000)
+	c := newFileCache(10_000)
 	now := time.Now()
 	of := func(n int) *fetched { return &fetched{body: make([]byte, n)} }
 	c.put("used", of(100), time.Time{})
@@ -569,11 +569,11 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	if _, ok := c.get("0", now); ok || c.size > c.max || len(c.items) != c.order.Len() {
-		t.Errorf("%d bytes in %d pieces", c.size, len(c.items))
+		t.Errorf("%d bytes in %d files", c.size, len(c.items))
 	}
 	c.put("large", of(5000), time.Time{})
 	if _, ok := c.get("large", now); ok {
-		t.Error("one piece drives out the others")
+		t.Error("one file evicts the others")
 	}
 	c.put("used", of(200), time.Time{})
 	if f, _ := c.get("used", now); f == nil || len(f.body) != 200 {
@@ -597,15 +597,15 @@ func TestEdgeRelaysOffers(t *testing.T) {
 	if !strings.HasPrefix(viewer.Location, b.web.URL) {
 		t.Errorf("the session is at %s", viewer.Location)
 	}
-	if answer := rtctest.Request(t, http.MethodDelete, viewer.Location, "", ""); answer.StatusCode != http.StatusOK {
-		t.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
+	if response := rtctest.Request(t, http.MethodDelete, viewer.Location, "", ""); response.StatusCode != http.StatusOK {
+		t.Errorf("DELETE: %d %s", response.StatusCode, response.Text)
 	}
 	viewer.Ended()
 	viewer = rtctest.New(t)
 	refused := a.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	a.sendForBrowsers(refused, rtctest.MakeFilm(t, "2"))
-	if answer := rtctest.Request(t, http.MethodPost, b.web.URL+rtc.EndpointPath+refused.PlaybackID, "application/sdp", viewer.OfferToWatch()); answer.StatusCode != http.StatusForbidden {
-		t.Errorf("who may not watch gets %d %s", answer.StatusCode, answer.Text)
+	if response := rtctest.Request(t, http.MethodPost, b.web.URL+rtc.EndpointPath+refused.PlaybackID, "application/sdp", viewer.OfferToWatch()); response.StatusCode != http.StatusForbidden {
+		t.Errorf("who may not watch gets %d %s", response.StatusCode, response.Text)
 	}
 }
 

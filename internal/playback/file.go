@@ -30,18 +30,18 @@ func (s *Server) object(w *endpoint.Response, req *request, key string, size int
 			return err
 		}
 		defer file.Close()
-		serveFile(w, req, file)
-		return nil
+		return serveFile(w, req, file)
 	}
 	body := &object{ctx: req.Context(), store: s.Media, key: key, size: size}
 	defer body.Close()
 	return serveContent(w, req, body)
 }
 
-// serveFile answers with a file. Read errors are not returned; the viewer notices that the answer
-// is too short.
-func serveFile(w *endpoint.Response, req *request, file io.ReadSeeker) {
+// serveFile answers with a file. It returns a read error only if nothing was sent; otherwise the viewer
+// notices that the response is too short.
+func serveFile(w *endpoint.Response, req *request, file io.ReadSeeker) error {
 	http.ServeContent(w, req.Request, "", time.Time{}, file)
+	return w.ReadError()
 }
 
 // object is an io.ReadSeekCloser of an object of the storage. It has the context of the request as a
@@ -87,7 +87,7 @@ func (o *object) Read(p []byte) (int, error) {
 	n, err := o.body.Read(p)
 	o.at += int64(n)
 	if err != nil && o.at < o.size {
-		err = weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+		err = weir.Wrap(weir.Upstream, err, "the media storage does not respond; try again")
 	}
 	return n, err
 }
@@ -111,7 +111,7 @@ func (s *Server) rendered(w *endpoint.Response, req *request, name string) error
 		return err
 	}
 	if req.Method == http.MethodGet {
-		if err := s.mayBegin(req); err != nil {
+		if err := s.mayBeginView(req); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func (s *Server) download(w *endpoint.Response, req *request) error {
 	if req.title.segmented {
 		return s.rendered(w, req, req.title.main())
 	}
-	return s.kept(w, req, "video")
+	return s.storedFile(w, req, "video")
 }
 
 // thumbnail answers with a thumbnail or a list of them.
@@ -202,7 +202,7 @@ func (s *Server) thumbnail(w *endpoint.Response, req *request) error {
 	switch path.Ext(name) {
 	case ".jpg":
 		w.Header().Set("Content-Type", "image/jpeg")
-		return s.kept(w, req, req.path)
+		return s.storedFile(w, req, req.path)
 	case ".vtt":
 		return s.thumbnailList(w, req)
 	}
@@ -216,7 +216,7 @@ const maxList = 16 << 20
 func (s *Server) thumbnailList(w *endpoint.Response, req *request) error {
 	body, _, err := s.Media.Get(req.Context(), req.title.prefix+"/"+req.path, 0, -1)
 	if err != nil {
-		return keptError(err)
+		return storedFileError(err)
 	}
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(body, maxList))
@@ -237,23 +237,23 @@ func (s *Server) thumbnailList(w *endpoint.Response, req *request) error {
 
 func (s *Server) poster(w *endpoint.Response, req *request) error {
 	w.Header().Set("Content-Type", "image/jpeg")
-	return s.kept(w, req, "poster.jpg")
+	return s.storedFile(w, req, "poster.jpg")
 }
 
-// kept answers with a file of the asset.
-func (s *Server) kept(w *endpoint.Response, req *request, name string) error {
+// storedFile answers with a file of the asset.
+func (s *Server) storedFile(w *endpoint.Response, req *request, name string) error {
 	key := req.title.prefix + "/" + name
 	info, err := s.Media.Stat(req.Context(), key)
 	if err != nil {
-		return keptError(err)
+		return storedFileError(err)
 	}
 	s.immutable(w, req, fmt.Sprintf("%s %d %s", name, info.Size, info.ETag))
 	return s.object(w, req, key, info.Size)
 }
 
-// keptError returns the error for a file that can't be read. One that does not exist is not logged:
+// storedFileError returns the error for a file that can't be read. One that does not exist is not logged:
 // it may never have been made, or have an invalid name.
-func keptError(err error) error {
+func storedFileError(err error) error {
 	if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Invalid {
 		return weir.ErrNotFound()
 	}

@@ -163,7 +163,7 @@ func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	film := makeFilm(h)
 	p := media.Presentation{Duration: film.seconds, Complete: true}
 	for name, t := range map[string]film1{large: film.large, small: film.small, "audio0": film.audio} {
-		h.putTrack(prefix+"/"+name, t, len(t.pieces))
+		h.putTrack(prefix+"/"+name, t, len(t.data))
 	}
 	for _, name := range []string{large, small} {
 		p.Renditions = append(p.Renditions, media.Rendition{Name: name, Dir: name, Complete: true})
@@ -218,7 +218,7 @@ func (h *fixture) put(key, text string) {
 func (h *fixture) putTrack(prefix string, f film1, n int) {
 	h.Helper()
 	for i := range n {
-		if err := media.Put(h.Context(), h.media, prefix, i, f.index.Segments[i], f.pieces[i]); err != nil {
+		if err := media.Put(h.Context(), h.media, prefix, i, f.index.Segments[i], f.data[i]); err != nil {
 			h.Fatal(err)
 		}
 	}
@@ -252,7 +252,7 @@ func escape(path string) string {
 	return out.String()
 }
 
-// got is an answer.
+// got is a response.
 type got struct {
 	*http.Response
 	body string
@@ -268,16 +268,16 @@ func (h *fixture) ask(method, url string, headers ...string) got {
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := h.web.Client().Do(r)
+	response, err := h.web.Client().Do(r)
 	if err != nil {
 		h.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		h.Fatal(err)
 	}
-	return got{answer, string(body)}
+	return got{response, string(body)}
 }
 
 func (h *fixture) get(url string, headers ...string) got {
@@ -327,14 +327,14 @@ type film struct {
 
 // film1 is one track of it, and the sink of the packer that makes it.
 type film1 struct {
-	index  cmaf.TrackIndex
-	pieces [][]byte
+	index cmaf.TrackIndex
+	data  [][]byte
 }
 
 // Part adds a segment of one part.
-func (f *film1) Part(part cmaf.Part, _ bool, pieces ...[]byte) error {
+func (f *film1) Part(part cmaf.Part, _ bool, buffers ...[]byte) error {
 	f.index.Segments = append(f.index.Segments, cmaf.Segment{Parts: []cmaf.Part{part}})
-	f.pieces = append(f.pieces, bytes.Join(pieces, nil))
+	f.data = append(f.data, bytes.Join(buffers, nil))
 	return nil
 }
 

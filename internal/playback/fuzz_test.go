@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Whatever the path, nothing of a private asset comes out, nothing breaks, and no answer of a
+// Whatever the path, nothing of a private asset comes out, nothing breaks, and no response of a
 // public one has bytes that lie outside of what viewers may see.
 func FuzzPath(f *testing.F) {
 	for _, path := range append(everyPath(), "", "/", "t//x", "t/x/index.m3u8", "../x", "thumbnails/../video", "download/..", large+"/0.ts.m4s") {

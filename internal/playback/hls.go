@@ -39,7 +39,7 @@ func (s *Server) master(w *endpoint.Response, req *request) error {
 	}
 	list := func(renditions []rendition) (named []cmaf.Rendition) {
 		for _, r := range renditions {
-			if !r.Complete && req.title.whole() || m.TS && !fitsTS(r) {
+			if !r.Complete && req.title.hasCompleteVideo() || m.TS && !fitsTS(r) {
 				continue // a player must not switch to one that is behind
 			}
 			named = append(named, cmaf.Rendition{Name: r.Name, URI: req.below("") + r.Name + name, Index: r.Index()})
@@ -51,10 +51,10 @@ func (s *Server) master(w *endpoint.Response, req *request) error {
 	case len(req.title.video) == 0 && len(req.title.audio) == 0:
 		return errNotReady()
 	case len(m.Video) < min(1, len(req.title.video)), len(m.Audio) < len(req.title.audio):
-		return weir.Errorf(weir.NotFound, "the video has no form that MPEG-TS can carry; use index.m3u8")
+		return weir.Errorf(weir.NotFound, "the codecs of the video are not supported in MPEG-TS; use index.m3u8")
 	}
 	if req.Method == http.MethodGet {
-		if err := s.begin(req); err != nil {
+		if err := s.beginView(req); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (s *Server) playlist(w *endpoint.Response, req *request) error {
 	index.Segments = segments
 	list := hls.Media{Type: hls.VOD, Ended: ended}
 	if !ended {
-		list.Type, list.FromStart, list.Target = hls.Event, true, promised(r, segments)
+		list.Type, list.FromStart, list.Target = hls.Event, true, growingTarget(r, segments)
 	}
 	below := req.below(name)
 	numbered := func(extension string) func(int) string {
@@ -88,7 +88,7 @@ func (s *Server) playlist(w *endpoint.Response, req *request) error {
 		return s.text(w, req, typePlaylist, list.Text())
 	}
 	if !fitsTS(r) {
-		return weir.Errorf(weir.NotFound, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+		return weir.Errorf(weir.NotFound, "the codecs of the rendition are not supported in MPEG-TS; use index.m3u8")
 	}
 	var extra []time.Duration
 	if ended {
@@ -111,7 +111,7 @@ func initNumber(name string) (int, bool) {
 	if name == initName(0) {
 		return 0, true
 	}
-	p, ok := parsePiece(name)
+	p, ok := parseFileName(name)
 	return int(p.segment), ok && p.init && p.segment > 0
 }
 
@@ -119,7 +119,7 @@ func initNumber(name string) (int, bool) {
 // Complete audio does not run ahead of video that is still being encoded.
 func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	index := r.Index()
-	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.whole() {
+	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.hasCompleteVideo() {
 		return index.Segments, r.Complete
 	}
 	end := time.Duration(math.MaxInt64)
@@ -133,9 +133,9 @@ func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	return index.Segments[:n], false
 }
 
-// promised returns the target duration of the playlist of a growing rendition, which must not
+// growingTarget returns the target duration of the playlist of a growing rendition, which must not
 // change: all segments are about as long as the first.
-func promised(r rendition, segments []cmaf.Segment) time.Duration {
+func growingTarget(r rendition, segments []cmaf.Segment) time.Duration {
 	if len(segments) == 0 {
 		return 0
 	}
@@ -199,13 +199,13 @@ func (s *Server) segment(w *endpoint.Response, req *request) error {
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, req, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
 	err = s.object(w, req, r.SegmentKey(n), segment.Size())
-	s.watched(w, req, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
+	s.countWatched(w, req, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
 	return err
 }
 
 // errSignedTS refuses MPEG-TS, which has no place for a signature.
 func errSignedTS() error {
-	return weir.Errorf(weir.NotFound, "the video is signed, which MPEG-TS can't carry; use index.m3u8")
+	return weir.Errorf(weir.NotFound, "the video is signed with C2PA, which MPEG-TS does not support; use index.m3u8")
 }
 
 // init returns the init segment of a rendition after k changes of its coding.
@@ -228,7 +228,7 @@ func (s *Server) signedSegment(w *endpoint.Response, req *request, r rendition, 
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, req, fmt.Sprintf("%s/%d signed %d", r.Name, n, file.Size()))
 	err = serveContent(w, req, reader)
-	s.watched(w, req, index.Track.Kind, index.TrackOf(n).Time(index.Segments[n].Duration()), file.Size())
+	s.countWatched(w, req, index.Track.Kind, index.TrackOf(n).Time(index.Segments[n].Duration()), file.Size())
 	return err
 }
 
@@ -238,7 +238,7 @@ func (s *Server) initSegment(w *endpoint.Response, req *request, name string, da
 	return serveContent(w, req, bytes.NewReader(data))
 }
 
-// immutable sets the headers of an answer that never changes, as files of a ready asset or of a
+// immutable sets the headers of a response that never changes, as files of a ready asset or of a
 // stream. what identifies it.
 func (s *Server) immutable(w *endpoint.Response, req *request, what string) {
 	sum := sha256.Sum256([]byte(req.title.AssetID + req.title.StreamID + "/" + what))

@@ -45,7 +45,7 @@ func (s *Server) onAir(route string) handler {
 	if handle == nil {
 		return nil
 	}
-	answered := func(w *endpoint.Response, req *request) error {
+	next := func(w *endpoint.Response, req *request) error {
 		carries := s.carries(req)
 		switch {
 		case s.edge == nil && req.broadcast == nil:
@@ -64,13 +64,13 @@ func (s *Server) onAir(route string) handler {
 	}
 	switch route {
 	case routePoster:
-		return s.orLastPoster(answered)
+		return s.orLastPoster(next)
 	case routeDVR:
-		return s.orRecording(answered, s.recordedMaster)
+		return s.orRecording(next, s.recordedMaster)
 	case routeSegment:
-		return s.orRecording(answered, s.recordedPiece)
+		return s.orRecording(next, s.recordedFile)
 	}
-	return answered
+	return next
 }
 
 // liveRoute returns the handler of a route for a stream of this node; nil = there is none.
@@ -81,11 +81,11 @@ func (s *Server) liveRoute(route string) handler {
 	case routeMedia:
 		return s.livePlaylist
 	case routeDVR:
-		return s.wholeMaster
+		return s.dvrMaster
 	case routeDVRMedia:
-		return s.wholePlaylist
+		return s.dvrPlaylist
 	case routeSegment:
-		return s.livePiece
+		return s.liveFile
 	case routePoster:
 		return s.livePoster
 	}
@@ -103,22 +103,22 @@ func errOffAir(t *title) error {
 // liveMaster answers with the master playlist of a stream.
 func (s *Server) liveMaster(w *endpoint.Response, req *request) error {
 	if inTS(req.path) {
-		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
+		return weir.Errorf(weir.NotFound, "live streams are not available as MPEG-TS; use index.m3u8")
 	}
-	return s.choices(w, req, req.broadcast.Master())
+	return s.writeMaster(w, req, req.broadcast.Master())
 }
 
-// wholeMaster answers with the master playlist of the recording so far, see dvr.go.
-func (s *Server) wholeMaster(w *endpoint.Response, req *request) error {
+// dvrMaster answers with the master playlist of the recording so far, see dvr.go.
+func (s *Server) dvrMaster(w *endpoint.Response, req *request) error {
 	m := req.broadcast.Recorded()
 	if len(m.Video)+len(m.Audio) == 0 {
 		return weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
 	}
-	return s.choices(w, req, m)
+	return s.writeMaster(w, req, m)
 }
 
-// wholePlaylist answers with the recording so far of one rendition.
-func (s *Server) wholePlaylist(w *endpoint.Response, req *request) error {
+// dvrPlaylist answers with the recording so far of one rendition.
+func (s *Server) dvrPlaylist(w *endpoint.Response, req *request) error {
 	name, _, _ := strings.Cut(req.path, "/")
 	text, err := req.broadcast.WholePlaylist(name)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Server) wholePlaylist(w *endpoint.Response, req *request) error {
 	return cached(w, req, typePlaylist, keepPlaylist, hls.WrapURIs(text, req.below(name), ""))
 }
 
-func (s *Server) choices(w *endpoint.Response, req *request, m cmaf.Master) error {
+func (s *Server) writeMaster(w *endpoint.Response, req *request, m cmaf.Master) error {
 	if !presentable(&m) {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
 	}
@@ -137,7 +137,7 @@ func (s *Server) choices(w *endpoint.Response, req *request, m cmaf.Master) erro
 		}
 	}
 	if req.Method == http.MethodGet && !req.node {
-		if err := s.begin(req); err != nil {
+		if err := s.beginView(req); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func presentable(m *cmaf.Master) bool {
 func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
 	name, _, _ := strings.Cut(req.path, "/")
 	if inTS(req.path) {
-		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
+		return weir.Errorf(weir.NotFound, "live streams are not available as MPEG-TS; use index.m3u8")
 	}
 	q, err := parseQuery(req.URL.Query())
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.enterAgain(req, start); err != nil {
+	if err := s.admitAgain(req, start); err != nil {
 		return err
 	}
 	return cached(w, req, typePlaylist, caching, hls.WrapURIs(text, req.below(name), ""))
@@ -211,37 +211,37 @@ func parseQuery(query url.Values) (live.Query, error) {
 	}
 	if !query.Has("_HLS_msn") {
 		if query.Has("_HLS_part") {
-			return q, weir.Errorf(weir.Refused, "_HLS_part needs _HLS_msn, the number of the segment that the part is of")
+			return q, weir.Errorf(weir.Refused, "_HLS_part needs _HLS_msn, the number of its segment")
 		}
 		return q, nil
 	}
 	n, err := strconv.ParseUint(query.Get("_HLS_msn"), 10, 63)
 	if err != nil {
-		return q, weir.Errorf(weir.Refused, "_HLS_msn must be the number of a segment, from 0 on")
+		return q, weir.Errorf(weir.Refused, "_HLS_msn must be a segment number, 0 or greater")
 	}
 	q.Segment = int64(n)
 	if query.Has("_HLS_part") {
 		p, err := strconv.ParseUint(query.Get("_HLS_part"), 10, 31)
 		if err != nil {
-			return q, weir.Errorf(weir.Refused, "_HLS_part must be the number of a part, from 0 on")
+			return q, weir.Errorf(weir.Refused, "_HLS_part must be a part number, 0 or greater")
 		}
 		q.Part = int(p)
 	}
 	return q, nil
 }
 
-// piece is a parsed file name: an init segment, a segment or a part of one.
-type piece struct {
+// mediaFile is a parsed file name: an init segment, a segment or a part of one.
+type mediaFile struct {
 	init    bool
 	segment int64 // or the number of the init segment
 	part    int   // -1 = all of the segment
 }
 
-// parsePiece parses a file name. Every piece has exactly one name.
-func parsePiece(file string) (p piece, ok bool) {
+// parseFileName parses a file name. Every file has exactly one name.
+func parseFileName(file string) (p mediaFile, ok bool) {
 	if k, found := strings.CutPrefix(file, "init-"); found {
 		n, ok := cutNumber(&k, 31)
-		return piece{init: true, segment: n, part: -1}, ok && k == ".mp4"
+		return mediaFile{init: true, segment: n, part: -1}, ok && k == ".mp4"
 	}
 	p.part = -1
 	if p.segment, ok = cutNumber(&file, 63); !ok {
@@ -270,10 +270,10 @@ func cutNumber(text *string, bits int) (int64, bool) {
 	return int64(n), true
 }
 
-// livePiece answers with an init segment, a segment or a part.
-func (s *Server) livePiece(w *endpoint.Response, req *request) error {
+// liveFile answers with an init segment, a segment or a part.
+func (s *Server) liveFile(w *endpoint.Response, req *request) error {
 	name, file, _ := strings.Cut(req.path, "/")
-	p, ok := parsePiece(file)
+	p, ok := parseFileName(file)
 	if !ok {
 		return weir.ErrNotFound()
 	}
@@ -284,7 +284,7 @@ func (s *Server) livePiece(w *endpoint.Response, req *request) error {
 		}
 		return s.initSegment(w, req, name, data)
 	}
-	body, size, err := s.openPiece(req, name, p)
+	body, size, err := s.openFile(req, name, p)
 	if err != nil {
 		return err
 	}
@@ -295,13 +295,13 @@ func (s *Server) livePiece(w *endpoint.Response, req *request) error {
 	if req.node {
 		w.Header().Set(lengthHeader, strconv.FormatInt(int64(length), 10))
 	}
-	serveFile(w, req, body)
-	s.watched(w, req, cmaf.Video, length, size)
-	return nil
+	err = serveFile(w, req, body)
+	s.countWatched(w, req, cmaf.Video, length, size)
+	return err
 }
 
-// watchable returns the playing time of a piece. That of audio is 0 if there is video.
-func watchable(b *live.Broadcast, name string, p piece) time.Duration {
+// watchable returns the playing time of a file. That of audio is 0 if there is video.
+func watchable(b *live.Broadcast, name string, p mediaFile) time.Duration {
 	m := b.Master()
 	if len(m.Video) > 0 && slices.ContainsFunc(m.Audio, func(r cmaf.Rendition) bool { return r.Name == name }) {
 		return 0
@@ -309,7 +309,7 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	return b.Duration(name, p.segment, p.part)
 }
 
-func (s *Server) openPiece(req *request, name string, p piece) (io.ReadSeekCloser, int64, error) {
+func (s *Server) openFile(req *request, name string, p mediaFile) (io.ReadSeekCloser, int64, error) {
 	if at, ok := req.broadcast.Stored(name, p.segment, p.part); ok {
 		return s.openStored(req.Context(), at)
 	}
@@ -322,12 +322,12 @@ func (s *Server) openPiece(req *request, name string, p piece) (io.ReadSeekClose
 	body, size, err := req.broadcast.Part(ctx, name, p.segment, p.part)
 	s.waits.Add(-1)
 	if err != nil && ctx.Err() != nil && req.Context().Err() == nil {
-		err = weir.Errorf(weir.NotFound, "the part did not come; load the playlist again")
+		err = weir.Errorf(weir.NotFound, "the part was not available in time; load the playlist again")
 	}
 	return body, size, err
 }
 
-// openStored opens a piece of an earlier period on another node, which is in the storage.
+// openStored opens a file of an earlier period on another node, which is in the storage.
 func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekCloser, int64, error) {
 	if at.Size < 0 {
 		info, err := s.Media.Stat(ctx, at.Key)
@@ -343,7 +343,7 @@ func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekClo
 	part := make([]byte, at.Size) // a fraction of a second
 	_, err = io.ReadFull(body, part)
 	if err := errors.Join(err, body.Close()); err != nil {
-		return nil, 0, weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+		return nil, 0, weir.Wrap(weir.Upstream, err, "the media storage does not respond; try again")
 	}
 	return inMemory{bytes.NewReader(part)}, at.Size, nil
 }
@@ -358,7 +358,7 @@ func (s *Server) livePoster(w *endpoint.Response, req *request) error {
 	start := time.Now()
 	image, err := req.broadcast.Poster(req.Context())
 	if err == nil {
-		err = s.enterAgain(req, start)
+		err = s.admitAgain(req, start)
 	}
 	if err != nil {
 		return err
@@ -367,9 +367,9 @@ func (s *Server) livePoster(w *endpoint.Response, req *request) error {
 }
 
 // orLastPoster answers with the last poster of a stream that is not live.
-func (s *Server) orLastPoster(answered handler) handler {
+func (s *Server) orLastPoster(next handler) handler {
 	return func(w *endpoint.Response, req *request) error {
-		err := answered(w, req)
+		err := next(w, req)
 		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
 			return err
 		}

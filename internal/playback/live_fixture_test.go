@@ -90,7 +90,7 @@ func (h *fixture) publish(s weir.Stream) *encoder {
 func framesOf(n int, f film1) (frames []live.Frame) {
 	track := f.index.Track
 	for i, segment := range f.index.Segments {
-		data := f.pieces[i]
+		data := f.data[i]
 		for _, part := range segment.Parts {
 			at, data := part.Start, data[part.Head:]
 			for _, s := range part.Samples {
@@ -106,7 +106,7 @@ func framesOf(n int, f film1) (frames []live.Frame) {
 	return frames
 }
 
-// send sends the next piece of the film.
+// send sends the next frames of the film.
 func (e *encoder) send(length time.Duration) {
 	e.h.Helper()
 	e.now += length

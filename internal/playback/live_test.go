@@ -201,9 +201,9 @@ func TestLiveWithoutLowLatency(t *testing.T) {
 
 // later asks for something that may take a while.
 func (h *fixture) later(url string) <-chan got {
-	answer := make(chan got, 1)
-	go func() { answer <- h.get(url) }()
-	return answer
+	response := make(chan got, 1)
+	go func() { response <- h.get(url) }()
+	return response
 }
 
 // waiting waits until so many requests are in the server.
@@ -348,9 +348,9 @@ func TestLiveViewerLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			answer, err := h.web.Client().Do(r)
+			response, err := h.web.Client().Do(r)
 			if err == nil {
-				err = answer.Body.Close()
+				err = response.Body.Close()
 			}
 			left <- err
 		}()
@@ -359,7 +359,7 @@ func TestLiveViewerLeaves(t *testing.T) {
 	leave()
 	for range 2 {
 		if err := <-left; err == nil {
-			t.Error("there was an answer")
+			t.Error("there was a response")
 		}
 	}
 	h.waiting(0)
@@ -619,13 +619,13 @@ func TestLiveViews(t *testing.T) {
 	}
 }
 
-// Every name of a piece is read back as it is written, and no other name means the same.
+// Every name of a file is read back as it is written, and no other name means the same.
 func FuzzPiece(f *testing.F) {
 	for _, seed := range []string{"0.m4s", "1.2.m4s", "init-3.mp4", "00.m4s", "9223372036854775807.2147483647.m4s", "init-2147483648.mp4", "1.m4s.m4s", ""} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file string) {
-		p, ok := parsePiece(file)
+		p, ok := parseFileName(file)
 		if !ok {
 			return
 		}

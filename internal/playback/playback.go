@@ -62,7 +62,7 @@ type Server struct {
 	whep       *rtc.Endpoint               // nil = there is no WebRTC
 	edge       *edge                       // nil = there are no other nodes
 	rendering  chan struct{}               // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration               // for reading writeStep of an answer
+	timeout    time.Duration               // for reading writeStep of a response
 	reloadWait time.Duration               // maximum time of a blocking playlist reload
 	partWait   time.Duration               // maximum time of waiting for a part
 
@@ -77,14 +77,14 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	}
 	s := &Server{
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait, control: control,
-		titles:     titles{store: opt.Store, media: opt.Media, known: map[string]*known{}},
+		titles:     titles{store: opt.Store, media: opt.Media, cached: map[string]*cachedTitle{}},
 		recordings: store.Recent[lastRecording]{Max: maxRecordings},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
 	s.views = view.New(view.Options{Store: opt.Store, ViewerID: s.viewerID, Others: opt.Peers != nil, Log: opt.Log})
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make folder of playback: %w", err)
+			return nil, fmt.Errorf("create the temporary folder for playback: %w", err)
 		}
 	}
 	if opt.RTC != nil && opt.Live != nil {
@@ -159,7 +159,7 @@ const (
 // ServeHTTP answers everything below /hls/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	out := s.response(w)
+	out := s.response(w, r)
 	h := out.Header()
 	endpoint.CORS{Origin: "*", Expose: "Accept-Ranges, Content-Length, Content-Range, Date, ETag, Retry-After"}.Allow(h)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -177,8 +177,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // response returns the response to a viewer.
-func (s *Server) response(w http.ResponseWriter) *endpoint.Response {
-	return &endpoint.Response{ResponseWriter: w, Timeout: s.timeout, Step: writeStep}
+func (s *Server) response(w http.ResponseWriter, r *http.Request) *endpoint.Response {
+	return &endpoint.Response{ResponseWriter: w, Request: r, Timeout: s.timeout, Step: writeStep}
 }
 
 // writeStep is the number of bytes that a viewer has to read within the timeout.
@@ -201,7 +201,7 @@ func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err
 	req := &request{Request: oneRange(r), server: s, id: id, path: path}
 	req.text, req.path, req.inPath = cutToken(path)
 	route = routeOf(req.path)
-	if err := s.enter(req); err != nil {
+	if err := s.admit(req); err != nil {
 		return route, err
 	}
 	handle := s.stored(route)
@@ -214,8 +214,8 @@ func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err
 	return route, handle(w, req)
 }
 
-// enter finds the title of a request and checks that the viewer may play it.
-func (s *Server) enter(req *request) (err error) {
+// admit finds the title of a request and checks that the viewer may play it.
+func (s *Server) admit(req *request) (err error) {
 	if req.title, err = s.titles.find(req.Context(), req.id); err != nil {
 		return err
 	}
@@ -223,12 +223,12 @@ func (s *Server) enter(req *request) (err error) {
 	return err
 }
 
-// enterAgain checks the viewer again if the request has waited for long.
-func (s *Server) enterAgain(req *request, start time.Time) error {
+// admitAgain checks the viewer again if the request has waited for long.
+func (s *Server) admitAgain(req *request, start time.Time) error {
 	if req.node || time.Since(start) <= fresh {
 		return nil
 	}
-	return s.enter(req)
+	return s.admit(req)
 }
 
 // tokenMark begins a path with a token.
@@ -304,12 +304,8 @@ func (s *Server) stored(route string) handler {
 	return nil
 }
 
-// statusLeft is the status in metrics of a request that the viewer has cancelled.
-const statusLeft = 499
-
 func (s *Server) fail(w *endpoint.Response, r *http.Request, route string, err error) {
-	if r.Context().Err() != nil {
-		w.WriteHeader(statusLeft)
+	if r.Context().Err() != nil { // the viewer has disconnected
 		return
 	}
 	if e, ok := errors.AsType[*weir.Error](err); !ok || e.Kind == weir.Internal || e.Err != nil {

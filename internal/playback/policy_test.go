@@ -125,7 +125,7 @@ func (h *fixture) answersOf(what, playbackID string, paths []string, status int,
 func (h *fixture) enter(playbackID, jwt string) *request {
 	h.Helper()
 	req := &request{Request: httptest.NewRequest("GET", "/?jwt="+jwt, nil), server: h.server, id: playbackID}
-	if err := h.server.enter(req); err != nil {
+	if err := h.server.admit(req); err != nil {
 		h.Fatal(err)
 	}
 	return req
@@ -281,13 +281,13 @@ func TestWebhookPolicy(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	var asked atomic.Int64
-	questions := make(chan map[string]any, 1000)
+	requests := make(chan map[string]any, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		text, _ := io.ReadAll(r.Body)
 		var q map[string]any
 		_ = json.Unmarshal(text, &q)
-		questions <- q
+		requests <- q
 		if q["accessKey"] != "right" {
 			w.WriteHeader(http.StatusForbidden)
 		}
@@ -316,9 +316,9 @@ func TestWebhookPolicy(t *testing.T) {
 	token := h.tokenOf(h.at(a, "index.m3u8?accessKey=right"))
 	h.answers("token", a, http.StatusOK, func(p string) string { return "t/" + token + "/" + p })
 
-	q := <-questions
+	q := <-requests
 	for q["accessKey"] != "right" {
-		q = <-questions
+		q = <-requests
 	}
 	headers, _ := q["headers"].(map[string]any)
 	playURL, _ := q["playURL"].(string)

@@ -24,7 +24,7 @@ func TestRecordingGetsRenditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	film := makeFilm(t)
-	h.putTrack("asset/"+a.ID+"/"+small, film.small, len(film.small.pieces))
+	h.putTrack("asset/"+a.ID+"/"+small, film.small, len(film.small.data))
 	p.Renditions = append(p.Renditions, media.Rendition{Name: small, Dir: small, Complete: true})
 	h.present(a, p)
 	h.changeAsset(a, func(a *weir.Asset) { a.Status.UpdatedAt = weir.At(time.Now()) })

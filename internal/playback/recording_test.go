@@ -27,13 +27,13 @@ func (h *fixture) newRecording(changed bool) weir.Asset {
 	for name, connections := range map[string][2]film1{media.RecordedVideo: {film.large, second}, media.RecordedAudio: {film.audio, film.audio}} {
 		index := connections[0].index
 		later := connections[1].later(time.Minute)
-		pieces := slices.Concat(connections[0].pieces, later.pieces)
+		buffers := slices.Concat(connections[0].data, later.data)
 		if changed && name == media.RecordedVideo {
 			index.Changes = []cmaf.Change{{First: len(index.Segments), Track: second.index.Track}}
 		}
 		index.Segments = slices.Concat(index.Segments, later.index.Segments)
 		for n, s := range index.Segments {
-			if err := media.Put(h.Context(), h.media, "asset/"+a.ID+"/"+name, n, s, pieces[n]); err != nil {
+			if err := media.Put(h.Context(), h.media, "asset/"+a.ID+"/"+name, n, s, buffers[n]); err != nil {
 				h.Fatal(err)
 			}
 		}
@@ -51,15 +51,15 @@ func (h *fixture) newRecording(changed bool) weir.Asset {
 func (f film1) later(by time.Duration) (moved film1) {
 	for n, s := range f.index.Segments {
 		segment := cmaf.Segment{Discontinuity: n == 0}
-		var piece []byte
-		data := f.pieces[n]
+		var file []byte
+		data := f.data[n]
 		for _, p := range s.Parts {
 			part, bytes := cmaf.EncodePart(uint32(n+1), f.index.Track, cmaf.Fragment{
 				Start: p.Start + f.index.Track.Ticks(by), Samples: p.Samples, Data: data[p.Head:p.Size()],
 			})
-			segment.Parts, piece, data = append(segment.Parts, part), append(piece, bytes...), data[p.Size():]
+			segment.Parts, file, data = append(segment.Parts, part), append(file, bytes...), data[p.Size():]
 		}
-		moved.index.Segments, moved.pieces = append(moved.index.Segments, segment), append(moved.pieces, piece)
+		moved.index.Segments, moved.data = append(moved.index.Segments, segment), append(moved.data, file)
 	}
 	return moved
 }
@@ -140,12 +140,12 @@ func TestLiveRecordingSoFar(t *testing.T) {
 	master := h.under(s.PlaybackID, "dvr.m3u8"+jwt)
 	for _, list := range h.named(master, h.want(master).body) {
 		text := h.want(list).body
-		pieces := h.named(list, text)
+		names := h.named(list, text)
 		if strings.Count(text, "#EXTINF") < 40 || strings.Contains(text, "EXT-X-PART:") || strings.Contains(text, "ENDLIST") {
 			t.Errorf("%s of 90 s:\n%s", list, text)
 		}
-		for _, piece := range []string{pieces[0], pieces[1], pieces[len(pieces)-1]} {
-			h.want(piece)
+		for _, file := range []string{names[0], names[1], names[len(names)-1]} {
+			h.want(file)
 		}
 	}
 	for _, path := range []string{"dvr.m3u8", "source/dvr.m3u8", "t/x/source/dvr.m3u8"} {

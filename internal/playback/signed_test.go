@@ -86,7 +86,7 @@ func TestSignedAsset(t *testing.T) {
 				}
 			}
 			for _, path := range []string{"/ts.m3u8", "/0.ts"} {
-				if g := h.get(h.at(a, r.Name+path)); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "MPEG-TS can't carry") {
+				if g := h.get(h.at(a, r.Name+path)); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "MPEG-TS does not support") {
 					t.Errorf("%s%s: %d %s", r.Name, path, g.StatusCode, g.body)
 				}
 			}
@@ -140,7 +140,7 @@ func TestSignedAssetChanged(t *testing.T) {
 	h.changeAsset(a, func(a *weir.Asset) { a.Sign = true })
 	root := h.sign(a)
 	film := makeFilm(t)
-	changed := bytes.Clone(film.large.pieces[1])
+	changed := bytes.Clone(film.large.data[1])
 	changed[len(changed)-1] ^= 1
 	h.put("asset/"+a.ID+"/"+large+"/1.m4s", string(changed))
 	for _, report := range h.checkPlaylist(h.at(a, large+"/index.m3u8"), root) {

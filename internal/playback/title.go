@@ -101,8 +101,8 @@ func (t *tracks) defaultAudio() rendition {
 	return t.audio[max(i, 0)]
 }
 
-// whole reports whether a video rendition is complete.
-func (t *tracks) whole() bool {
+// hasCompleteVideo reports whether a video rendition is complete.
+func (t *tracks) hasCompleteVideo() bool {
 	return slices.ContainsFunc(t.video, func(r rendition) bool { return r.Complete })
 }
 
@@ -112,11 +112,11 @@ type titles struct {
 	media   blob.Store
 	loading singleflight.Group
 	mu      sync.Mutex
-	known   map[string]*known
+	cached  map[string]*cachedTitle
 }
 
-// known is a cached title.
-type known struct {
+// cachedTitle is a cached title.
+type cachedTitle struct {
 	title   *title
 	checked time.Time
 	used    time.Time
@@ -132,34 +132,47 @@ const (
 	maxTitles = 1000
 )
 
+// find returns a title that is cached for a moment. Concurrent requests load it once.
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
-	now := time.Now()
-	var old *title
-	t.mu.Lock()
-	if k := t.known[playbackID]; k != nil {
-		k.used, old = now, k.title
-		if now.Sub(k.checked) < fresh {
-			t.mu.Unlock()
-			return old, nil
-		}
-	}
-	t.mu.Unlock()
-	found, err, _ := t.loading.Do(playbackID, func() (any, error) {
-		// Other requests wait for the answer too, so it must not end with this one.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
-		defer cancel()
-		n, err := t.load(ctx, playbackID, old)
-		if err != nil {
-			t.forget(playbackID)
-			return nil, err
-		}
-		t.remember(playbackID, &known{title: n, checked: now, used: now})
+	if n, ok := t.lookUp(playbackID, time.Now()); ok {
 		return n, nil
-	})
+	}
+	found, err, _ := t.loading.Do(playbackID, func() (any, error) { return t.refresh(ctx, playbackID) })
 	if err != nil {
 		return nil, err
 	}
 	return found.(*title), nil
+}
+
+// lookUp returns the cached title, which may be nil, and whether it needs no check.
+func (t *titles) lookUp(playbackID string, now time.Time) (*title, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.cached[playbackID]
+	if k == nil {
+		return nil, false
+	}
+	k.used = now
+	return k.title, now.Sub(k.checked) < fresh
+}
+
+// refresh loads a title, unless another request has done so since this one missed it in the cache.
+func (t *titles) refresh(ctx context.Context, playbackID string) (*title, error) {
+	now := time.Now()
+	old, ok := t.lookUp(playbackID, now)
+	if ok {
+		return old, nil
+	}
+	// Other requests wait for the result too, so it must not end with this one.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
+	defer cancel()
+	n, err := t.load(ctx, playbackID, old)
+	if err != nil {
+		t.forget(playbackID)
+		return nil, err
+	}
+	t.remember(playbackID, &cachedTitle{title: n, checked: now, used: now})
+	return n, nil
 }
 
 // load reads a title. It reuses those parts of the old one that can't have changed.
@@ -253,7 +266,7 @@ func storageError(err error) error {
 	case weir.Internal:
 		return err
 	}
-	return weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+	return weir.Wrap(weir.Upstream, err, "the media storage does not respond; try again")
 }
 
 func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, old *title) ([]rendition, error) {
@@ -292,27 +305,27 @@ func indexMemory(index cmaf.TrackIndex) (bytes int64) {
 func (t *titles) forget(playbackID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.known, playbackID)
+	delete(t.cached, playbackID)
 }
 
 // remember caches a title, and drops the least recently used ones if there are too many. The new
 // one stays, whatever its size is.
-func (t *titles) remember(playbackID string, k *known) {
+func (t *titles) remember(playbackID string, k *cachedTitle) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known[playbackID] = k
+	t.cached[playbackID] = k
 	var total int64
-	for _, k := range t.known {
+	for _, k := range t.cached {
 		total += k.title.memory.Load()
 	}
-	for len(t.known) > 1 && (len(t.known) > maxTitles || total > maxMemory) {
+	for len(t.cached) > 1 && (len(t.cached) > maxTitles || total > maxMemory) {
 		oldest := ""
-		for id, k := range t.known {
-			if id != playbackID && (oldest == "" || k.used.Before(t.known[oldest].used)) {
+		for id, k := range t.cached {
+			if id != playbackID && (oldest == "" || k.used.Before(t.cached[oldest].used)) {
 				oldest = id
 			}
 		}
-		total -= t.known[oldest].title.memory.Load()
-		delete(t.known, oldest)
+		total -= t.cached[oldest].title.memory.Load()
+		delete(t.cached, oldest)
 	}
 }

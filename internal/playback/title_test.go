@@ -33,7 +33,7 @@ func TestUnfinishedAsset(t *testing.T) {
 			t.Errorf("%s before there is anything: %d %s", path, g.StatusCode, g.body)
 		}
 	}
-	h.putTrack(prefix+"/audio0", film.audio, len(film.audio.pieces))
+	h.putTrack(prefix+"/audio0", film.audio, len(film.audio.data))
 	p := media.Presentation{Duration: videoSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
 	p.Renditions = []media.Rendition{{Name: large, Dir: large}, {Name: small, Dir: small}}
 	list := func(path string) string { return h.want(h.at(a, path)).body }
@@ -93,7 +93,7 @@ func TestUnfinishedAsset(t *testing.T) {
 	wait.Until(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
 	h.want(h.at(a, large+".mp4"))
 	h.server.titles.mu.Lock()
-	h.server.titles.known[a.PlaybackID].checked = time.Time{}
+	h.server.titles.cached[a.PlaybackID].checked = time.Time{}
 	h.server.titles.mu.Unlock()
 	if n := laidOut(); n != 1 {
 		t.Errorf("%d MP4 files are laid out after the title was looked at again", n)
@@ -142,12 +142,15 @@ func TestLoadedOnce(t *testing.T) {
 	close(storage.wait)
 	wg.Wait()
 	const once = 1 + 3 // the presentation and the tracks
-	// Requests after the first load may find it in the cache.
 	if n := storage.gets.Load(); n != once {
 		t.Errorf("the storage was asked %d times, want %d", n, once)
 	}
+	// A request that missed it in the cache, and comes here when it is loaded.
+	if _, err := h.server.titles.refresh(t.Context(), a.PlaybackID); err != nil || storage.gets.Load() != once {
+		t.Errorf("the storage was asked %d times for a late request, error %v", storage.gets.Load(), err)
+	}
 	h.server.titles.mu.Lock()
-	h.server.titles.known[a.PlaybackID].checked = time.Time{} // long ago
+	h.server.titles.cached[a.PlaybackID].checked = time.Time{} // long ago
 	h.server.titles.mu.Unlock()
 	if _, err := h.server.titles.find(t.Context(), a.PlaybackID); err != nil || storage.gets.Load() != once {
 		t.Errorf("the storage was asked %d times, error %v", storage.gets.Load(), err)
@@ -163,36 +166,36 @@ func TestCacheLimits(t *testing.T) {
 	total := func() (n int, memory int64) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		for _, k := range all.known {
+		for _, k := range all.cached {
 			memory += k.title.memory.Load()
 		}
-		return len(all.known), memory
+		return len(all.cached), memory
 	}
 	for i := range 2 * maxTitles {
-		all.remember(fmt.Sprint(i), &known{title: &title{tracks: &tracks{}}, used: old.Add(time.Duration(i) * time.Second)})
+		all.remember(fmt.Sprint(i), &cachedTitle{title: &title{tracks: &tracks{}}, used: old.Add(time.Duration(i) * time.Second)})
 	}
 	if n, _ := total(); n != maxTitles {
 		t.Errorf("%d titles are remembered, want %d", n, maxTitles)
 	}
-	if all.known["0"] != nil || all.known[fmt.Sprint(2*maxTitles-1)] == nil {
+	if all.cached["0"] != nil || all.cached[fmt.Sprint(2*maxTitles-1)] == nil {
 		t.Error("not the oldest were forgotten")
 	}
-	clear(all.known)
+	clear(all.cached)
 	for i := range 10 {
 		big := &tracks{}
 		big.memory.Store(maxMemory / 3)
-		all.remember(fmt.Sprint(i), &known{title: &title{tracks: big}, used: old.Add(time.Duration(i) * time.Second)})
+		all.remember(fmt.Sprint(i), &cachedTitle{title: &title{tracks: big}, used: old.Add(time.Duration(i) * time.Second)})
 	}
 	if n, memory := total(); n != 3 || memory > maxMemory {
 		t.Errorf("%d titles of %d bytes are cached", n, memory)
 	}
 	big := &tracks{}
 	big.memory.Store(2 * maxMemory)
-	all.remember("big", &known{title: &title{tracks: big}})
-	if n, _ := total(); n != 1 || all.known["big"] == nil {
+	all.remember("big", &cachedTitle{title: &title{tracks: big}})
+	if n, _ := total(); n != 1 || all.cached["big"] == nil {
 		t.Errorf("%d titles are remembered beside one that is too big", n-1)
 	}
-	clear(all.known)
+	clear(all.cached)
 	for i := range 10 {
 		h.get(fmt.Sprintf("%s/hls/nobody%d/index.m3u8", h.web.URL, i))
 	}
@@ -230,7 +233,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 				}
 				if i%2 == 0 {
 					h.server.titles.mu.Lock()
-					if k := h.server.titles.known[a.PlaybackID]; k != nil {
+					if k := h.server.titles.cached[a.PlaybackID]; k != nil {
 						k.checked = time.Time{}
 					}
 					h.server.titles.mu.Unlock()
@@ -299,7 +302,7 @@ func BenchmarkSegment(b *testing.B) {
 			req := &request{Request: r, server: h.server, id: a.PlaybackID}
 			req.text, req.path, req.inPath = cutToken(path)
 			for b.Loop() {
-				if err := h.server.enter(req); err != nil {
+				if err := h.server.admit(req); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -71,9 +71,9 @@ func (s *Server) transportStream(w *endpoint.Response, req *request, r rendition
 	}
 	w.Header().Set("Content-Type", typeTS)
 	s.immutable(w, req, fmt.Sprintf("%s.ts %d", req.path, info.Size()))
-	serveFile(w, req, file)
-	s.watched(w, req, index.Track.Kind, length, info.Size())
-	return nil
+	err = serveFile(w, req, file)
+	s.countWatched(w, req, index.Track.Kind, length, info.Size())
+	return err
 }
 
 // renderTS writes segment n to an unlinked temporary file: in memory it would take much space while
@@ -92,7 +92,7 @@ func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState
 	videoTrack, audioTrack := m.Tracks(n)
 	ts, err := cmaf.NewTS(videoTrack, audioTrack, state)
 	if err != nil {
-		return nil, weir.Wrap(weir.NotFound, err, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+		return nil, weir.Wrap(weir.NotFound, err, "the codecs of the rendition are not supported in MPEG-TS; use index.m3u8")
 	}
 	file, err := os.CreateTemp(s.Dir, "weir-*.ts")
 	if err != nil {

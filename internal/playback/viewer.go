@@ -18,7 +18,7 @@ import (
 // MayPlay returns nil if the request, which is not one for media, is of a viewer who may play the
 // content. token is the one in the addresses of the viewer's playlists; "" = the request has none.
 func (s *Server) MayPlay(r *http.Request, playbackID string, token weir.Secret) error {
-	return s.enter(&request{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
+	return s.admit(&request{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
 }
 
 // Address returns the address of the client. Address, ID and Describe are for package access.
@@ -63,9 +63,9 @@ func (req *request) viewer() view.Viewer {
 	return who
 }
 
-// begin counts a viewer who begins to watch. It returns an error if the owner of the title has the
+// beginView counts a viewer who begins to watch. It returns an error if the owner of the title has the
 // maximum of viewers already, unless this one is among them.
-func (s *Server) begin(req *request) error {
+func (s *Server) beginView(req *request) error {
 	limit, err := s.viewerLimit(req)
 	if err != nil {
 		return err
@@ -73,13 +73,13 @@ func (s *Server) begin(req *request) error {
 	return s.views.Begin(req.Context(), &req.title.Title, req.viewer(), limit)
 }
 
-// mayBegin is begin without counting.
-func (s *Server) mayBegin(req *request) error {
+// mayBeginView is beginView without counting.
+func (s *Server) mayBeginView(req *request) error {
 	limit, err := s.viewerLimit(req)
 	if err != nil {
 		return err
 	}
-	return s.views.Fits(req.Context(), &req.title.Title, req.viewer(), limit)
+	return s.views.MayBegin(req.Context(), &req.title.Title, req.viewer(), limit)
 }
 
 // viewerLimit returns how many may watch the content of the owner of a title at once.
@@ -91,24 +91,24 @@ func (s *Server) viewerLimit(req *request) (int, error) {
 	return terms.ViewerLimit, err
 }
 
-// watched counts how much of a file, of that duration and size, was sent.
-func (s *Server) watched(w *endpoint.Response, req *request, kind cmaf.Kind, length time.Duration, size int64) {
+// countWatched counts how much of a file, of that duration and size, was sent.
+func (s *Server) countWatched(w *endpoint.Response, req *request, kind cmaf.Kind, length time.Duration, size int64) {
 	if req.node || req.Method != http.MethodGet || w.Status() >= http.StatusBadRequest || !w.Begun() && w.Status() != http.StatusNotModified {
 		return
 	}
-	s.views.Note(&req.title.Title, req.viewer(), share(req.title, kind, length, min(w.Bytes(), size), size))
+	s.views.Note(&req.title.Title, req.viewer(), playedTime(req.title, kind, length, min(w.Bytes(), size), size))
 }
 
 // meter counts how much of a large file was sent, while it is sent. The function that it returns
 // gets numbers of bytes, and 0 at the end.
 func (s *Server) meter(req *request, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
 	return s.views.Meter(&req.title.Title, req.viewer(), func(sent int64) time.Duration {
-		return share(req.title, kind, length, sent, size)
+		return playedTime(req.title, kind, length, sent, size)
 	})
 }
 
-// share returns the playing time of what was sent. Audio counts only if there is no video.
-func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) time.Duration {
+// playedTime returns the playing time of what was sent. Audio counts only if there is no video.
+func playedTime(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) time.Duration {
 	if kind == cmaf.Audio && len(t.video) > 0 || size <= 0 {
 		return 0
 	}
@@ -117,24 +117,24 @@ func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) tim
 
 // Stats are the counts of a Server.
 type Stats struct {
-	Viewers   int64 // with a request in the last half minute
-	Reloads   int64 // requests that wait for a playlist
-	Waits     int64 // requests that wait for a part
-	Asked     int64 // requests to other nodes
-	Uncounted int64 // requests whose viewing was not counted
-	Full      int64 // viewers refused because the account had too many
-	Throttled int64 // requests refused because of wrong credentials from their address
+	Viewers      int64 // with a request in the last half minute
+	Reloads      int64 // requests that wait for a playlist
+	Waits        int64 // requests that wait for a part
+	NodeRequests int64 // requests to other nodes
+	Uncounted    int64 // requests whose viewing was not counted
+	Refused      int64 // viewers refused because the account had too many
+	Throttled    int64 // requests refused because of wrong credentials from their address
 }
 
 // Stats returns the current counts.
 func (s *Server) Stats() Stats {
 	views := s.views.Stats()
 	n := Stats{
-		Viewers: views.Viewers, Uncounted: views.Uncounted, Full: views.Refused,
+		Viewers: views.Viewers, Uncounted: views.Uncounted, Refused: views.Refused,
 		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Throttled: s.control.Stats().Throttled,
 	}
 	if s.edge != nil {
-		n.Asked = s.edge.asked.Load()
+		n.NodeRequests = s.edge.requests.Load()
 	}
 	return n
 }

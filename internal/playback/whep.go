@@ -41,11 +41,11 @@ func (s *Server) newWHEP() *rtc.Endpoint {
 // watch starts a WebRTC session for a viewer.
 func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	req := &request{Request: r, server: s, id: id, at: rtc.EndpointPath + id}
-	if err := s.enter(req); err != nil {
+	if err := s.admit(req); err != nil {
 		return nil, err
 	}
 	if !req.title.live() {
-		return nil, weir.Errorf(weir.Unacceptable, "only live streams are sent over WebRTC; use /hls/%s/index.m3u8", id)
+		return nil, weir.Errorf(weir.Unacceptable, "only live streams can be played over WebRTC; use /hls/%s/index.m3u8", id)
 	}
 	broadcast, ok := s.Live.Find(id)
 	if !ok {
@@ -55,7 +55,7 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayBegin(req); err != nil {
+	if err := s.mayBeginView(req); err != nil {
 		return nil, err
 	}
 	sender, err := s.RTC.Send(r.Context(), req.Address(), offer)
@@ -106,7 +106,7 @@ func sendableTracks(tracks []cmaf.Track) error {
 	for _, t := range tracks {
 		switch {
 		case t.Kind == cmaf.Video && !strings.HasPrefix(t.Codec, "avc"):
-			return weir.Errorf(weir.Unacceptable, "the pictures of the stream are in %s, and only H.264 is sent over WebRTC; use HLS", t.Codec)
+			return weir.Errorf(weir.Unacceptable, "the video of the stream is %s, and WebRTC playback needs H.264; use HLS", t.Codec)
 		case t.Kind == cmaf.Video && t.Time(t.Delay) > maxRounding:
 			return errReordered()
 		}
@@ -115,7 +115,7 @@ func sendableTracks(tracks []cmaf.Track) error {
 }
 
 func errReordered() error {
-	return weir.Errorf(weir.Unacceptable, "the stream has B-frames, which browsers don't show over WebRTC; turn them off in the encoder, or use HLS")
+	return weir.Errorf(weir.Unacceptable, "the stream has B-frames, which browsers do not support over WebRTC; turn them off in the encoder, or use HLS")
 }
 
 // whepSession is the session of a viewer over WebRTC.
@@ -157,7 +157,7 @@ func (w *whepSession) run(ctx context.Context) {
 	w.end(err)
 	watch.Wait()
 	w.Close()
-	w.log.Log(context.WithoutCancel(ctx), level, "viewer over WebRTC left", "reason", err, "watched", time.Duration(w.sent.Load()).Round(time.Second))
+	w.log.Log(context.WithoutCancel(ctx), level, "WebRTC viewer left", "reason", err, "watched", time.Duration(w.sent.Load()).Round(time.Second))
 }
 
 // check regularly checks whether the viewer may still watch, and counts what was watched.
@@ -170,10 +170,10 @@ func (w *whepSession) check(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			switch err := s.enter(req); {
+			switch err := s.admit(req); {
 			case err == nil, ctx.Err() != nil:
 			case weir.Retriable(err):
-				w.log.WarnContext(ctx, "it could not be looked whether a viewer may watch; it is tried again", "err", err)
+				w.log.WarnContext(ctx, "access check of a WebRTC viewer failed; trying again", "err", err)
 			default:
 				w.end(err)
 			}
@@ -204,12 +204,12 @@ func (w *whepSession) send(ctx context.Context) error {
 		}
 		if len(f.Tracks) > 0 {
 			tracks, last = f.Tracks, 0
-			if err := w.begin(tracks); err != nil {
+			if err := w.setTracks(tracks); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.frame(tracks[f.Track], f); err != nil {
+		if err := w.writeFrame(tracks[f.Track], f); err != nil {
 			return err
 		}
 		if last > 0 && f.PTS > last {
@@ -219,8 +219,8 @@ func (w *whepSession) send(ctx context.Context) error {
 	}
 }
 
-// begin checks the tracks of the frames that follow.
-func (w *whepSession) begin(tracks []cmaf.Track) error {
+// setTracks checks the tracks of the frames that follow.
+func (w *whepSession) setTracks(tracks []cmaf.Track) error {
 	if err := sendableTracks(tracks); err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (w *whepSession) begin(tracks []cmaf.Track) error {
 	return nil
 }
 
-func (w *whepSession) frame(track cmaf.Track, f live.TapItem) error {
+func (w *whepSession) writeFrame(track cmaf.Track, f live.TapItem) error {
 	switch {
 	case track.Kind == cmaf.Video && f.PTS-f.DTS > maxRounding:
 		return errReordered()

@@ -156,8 +156,8 @@ func TestWHEP(t *testing.T) {
 	stayer.Post(at+"video+"+s.PlaybackID, stayer.OfferToWatch()) // as addresses of the Livepeer Studio API have it
 	watches(leaver)
 	watches(stayer)
-	if answer := rtctest.Request(t, http.MethodDelete, leaver.Location, "", ""); answer.StatusCode != http.StatusOK {
-		t.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
+	if response := rtctest.Request(t, http.MethodDelete, leaver.Location, "", ""); response.StatusCode != http.StatusOK {
+		t.Errorf("DELETE: %d %s", response.StatusCode, response.Text)
 	}
 	leaver.Ended()
 	wait.Until(t, "the viewing is counted", func() bool {
@@ -190,9 +190,9 @@ func TestWHEPRefused(t *testing.T) {
 		"no access": {h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT}).PlaybackID, offer, http.StatusForbidden, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := rtctest.Request(t, http.MethodPost, at+tt.id, "application/sdp", tt.offer)
-			if answer.StatusCode != tt.want || !strings.Contains(answer.Text, tt.says) {
-				t.Errorf("%d %s, want %d with %q", answer.StatusCode, answer.Text, tt.want, tt.says)
+			response := rtctest.Request(t, http.MethodPost, at+tt.id, "application/sdp", tt.offer)
+			if response.StatusCode != tt.want || !strings.Contains(response.Text, tt.says) {
+				t.Errorf("%d %s, want %d with %q", response.StatusCode, response.Text, tt.want, tt.says)
 			}
 		})
 	}

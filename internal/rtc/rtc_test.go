@@ -387,7 +387,7 @@ func TestMaxViewers(t *testing.T) {
 	} else {
 		r.Close()
 	}
-	if got, want := s.Viewers(), (budget.PoolStats{Members: 4, Refused: 2, ThrownOut: 1}); got != want {
+	if got, want := s.Viewers(), (budget.PoolStats{Members: 4, Refused: 2, Evicted: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	first.Close()
@@ -458,7 +458,7 @@ func TestTCPConnections(t *testing.T) {
 	if err := errors.Join(in.Connected(t.Context()), out.Connected(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	thrownOut := b.Stats().ThrownOut
+	evicted := b.Stats().Evicted
 	for range 40 {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -466,7 +466,7 @@ func TestTCPConnections(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	wait.Until(t, "36 connections were thrown out", func() bool { return b.Stats().ThrownOut >= thrownOut+36 })
+	wait.Until(t, "36 connections were evicted", func() bool { return b.Stats().Evicted >= evicted+36 })
 	p.Send(film)
 	for range 20 {
 		if _, err := in.Next(t.Context()); err != nil {

@@ -144,7 +144,7 @@ func TestCrowd(t *testing.T) {
 	if got := status(ask(caller, "/api/stream", "good")); got != http.StatusOK {
 		t.Errorf("the caller from before: %d", got)
 	}
-	if now := c.budget.Stats(); now.Anonymous > 24 || now.Requests > 18 || now.ThrownOut < 200 {
+	if now := c.budget.Stats(); now.Anonymous > 24 || now.Requests > 18 || now.Evicted < 200 {
 		t.Errorf("%+v", now)
 	}
 }

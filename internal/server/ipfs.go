@@ -165,7 +165,7 @@ func (s *server) mayRead(ctx context.Context, id string) error {
 func (s *server) ipfsHandler(route string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		out := &endpoint.Response{ResponseWriter: w, Timeout: readTimeout}
+		out := &endpoint.Response{ResponseWriter: w, Request: r, Timeout: readTimeout}
 		out.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
 		next.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), requestKey{}, r)))
 		out.End()

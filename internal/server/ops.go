@@ -131,7 +131,7 @@ func (s *server) addMetrics() {
 		gauge{"weir_connections_authenticated", "HTTP connections whose last request had a valid key.", func() int64 { return open().Authenticated }},
 		gauge{"weir_connections_waiting", "Connections of encoders that have not shown a valid stream key yet.", func() int64 { return open().Waiting }},
 		gauge{"weir_connections_webrtc_tcp", "Connections of WebRTC over TCP.", func() int64 { return open().Peers }},
-		gauge{"weir_connections_closed_total", "Idle connections that were closed because others needed their places.", func() int64 { return open().ThrownOut }},
+		gauge{"weir_connections_closed_total", "Idle connections that were closed because others needed their places.", func() int64 { return open().Evicted }},
 		gauge{"weir_connections_refused_total", "Connections, requests and streams that found no place.", func() int64 { return open().Refused }},
 		gauge{"weir_requests_anonymous", "Requests without a key that are being answered.", func() int64 { return open().Requests }},
 		gauge{"weir_stream_files", "Open files that are kept for the streams on air.", func() int64 { return open().StreamFiles }},
@@ -140,10 +140,10 @@ func (s *server) addMetrics() {
 		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", func() int64 { return viewers().Reloads }},
 		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", func() int64 { return viewers().Waits }},
 		gauge{"weir_views_uncounted_total", "Requests whose view was not counted, because their address began too many.", func() int64 { return viewers().Uncounted }},
-		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Full }},
+		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Refused }},
 		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return viewers().Throttled }},
 		gauge{"weir_access_unlogged_total", "Access checks that were left out of the log of their webhook.", func() int64 { return gate().Unlogged }},
-		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().Asked }},
+		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().NodeRequests }},
 	)
 	if s.work != nil {
 		s.addWorkMetrics()
@@ -158,7 +158,7 @@ func (s *server) addMetrics() {
 		s.metrics.add(
 			gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() int64 { return int64(s.webrtc.Peers()) }},
 			gauge{"weir_webrtc_refused_total", "Offers of viewers that found no place.", func() int64 { return s.webrtc.Viewers().Refused }},
-			gauge{"weir_webrtc_closed_total", "Viewers that were not connected yet when others needed their places.", func() int64 { return s.webrtc.Viewers().ThrownOut }},
+			gauge{"weir_webrtc_closed_total", "Viewers that were not connected yet when others needed their places.", func() int64 { return s.webrtc.Viewers().Evicted }},
 		)
 	}
 }

@@ -98,7 +98,7 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 	mux.Handle("/docs", docs)
 	mux.Handle("/docs/", docs)
 	for _, pattern := range console.Patterns() {
-		mux.Handle(pattern, s.accounts.Members(console))
+		mux.Handle(pattern, s.accounts.RequireLogIn(console))
 	}
 	return nil
 }

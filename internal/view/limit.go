@@ -25,12 +25,12 @@ const (
 
 // watcher is a viewer of an account's titles.
 type watcher struct {
-	key      watcherOf
-	seen     time.Time
-	viewings int
+	key   watcherKey
+	seen  time.Time
+	views int
 }
 
-type watcherOf struct {
+type watcherKey struct {
 	userID string
 	viewer Viewer
 }
@@ -52,30 +52,30 @@ func (c *Counter) admitted(ok bool, limit int) error {
 		return nil
 	}
 	c.refused.Add(1)
-	return weir.Errorf(weir.Denied, "the account has reached its limit of %d viewers at once", limit)
+	return weir.Errorf(weir.Denied, "the account has reached its limit of %d concurrent viewers", limit)
 }
 
-// begin starts a view, unless the account has so many viewers and this one is not among them.
-func (c *Counter) begin(of *Title, who Viewer, room int, now time.Time) bool {
+// beginView starts a view, unless the account has so many viewers and this one is not among them.
+func (c *Counter) beginView(of *Title, who Viewer, room int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.has(of.UserID, who, room, now) {
+	if !c.admits(of.UserID, who, room, now) {
 		return false
 	}
-	c.find(of, who, now)
+	c.findOrStart(of, who, now)
 	return true
 }
 
-// fits reports whether begin would start a view.
-func (c *Counter) fits(userID string, who Viewer, room int, now time.Time) bool {
+// mayBegin reports whether begin would start a view.
+func (c *Counter) mayBegin(userID string, who Viewer, room int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.has(userID, who, room, now)
+	return c.admits(userID, who, room, now)
 }
 
-// has reports whether a viewer watches an account's titles, or there is room for one more.
-func (c *Counter) has(userID string, who Viewer, room int, now time.Time) bool {
-	if by := c.watchers[watcherOf{userID, who.identity()}]; by != nil && now.Sub(by.seen) < watching {
+// admits reports whether a viewer watches an account's titles, or there is room for one more.
+func (c *Counter) admits(userID string, who Viewer, room int, now time.Time) bool {
+	if by := c.watchers[watcherKey{userID, who.identity()}]; by != nil && now.Sub(by.seen) < watching {
 		return true
 	}
 	if now.Sub(c.counted) >= countEvery {
@@ -90,7 +90,7 @@ func (c *Counter) has(userID string, who Viewer, room int, now time.Time) bool {
 	return c.counts[userID] < room
 }
 
-func (c *Counter) watcher(key watcherOf) *watcher {
+func (c *Counter) watcher(key watcherKey) *watcher {
 	by := c.watchers[key]
 	if by == nil {
 		by = &watcher{key: key}

@@ -23,7 +23,7 @@ func (c *Counter) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := c.save(context.WithoutCancel(ctx), time.Now()); err != nil {
-			c.Log.WarnContext(ctx, "views not written, they will be later", "err", err)
+			c.Log.WarnContext(ctx, "views could not be written; trying again", "err", err)
 		}
 		if ended {
 			return nil
@@ -35,7 +35,7 @@ func (c *Counter) Run(ctx context.Context) error {
 func (c *Counter) save(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	changed, usage := c.take()
+	changed, usage := c.takeChanges()
 	if len(changed) == 0 && len(usage) == 0 {
 		c.forget(now)
 		return nil
@@ -61,8 +61,8 @@ func (c *Counter) save(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// take returns what has changed since the last call.
-func (c *Counter) take() ([]weir.View, map[usageOf]time.Duration) {
+// takeChanges returns what has changed since the last call.
+func (c *Counter) takeChanges() ([]weir.View, map[usageKey]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var changed []weir.View
@@ -73,7 +73,7 @@ func (c *Counter) take() ([]weir.View, map[usageOf]time.Duration) {
 		}
 	}
 	usage := c.usage
-	c.usage = map[usageOf]time.Duration{}
+	c.usage = map[usageKey]time.Duration{}
 	return changed, usage
 }
 
@@ -89,7 +89,7 @@ func (c *Counter) forget(now time.Time) {
 }
 
 // putBack keeps what could not be written for the next save.
-func (c *Counter) putBack(changed []weir.View, usage map[usageOf]time.Duration) {
+func (c *Counter) putBack(changed []weir.View, usage map[usageKey]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	unwritten := map[string]bool{}

@@ -39,11 +39,11 @@ type Counter struct {
 	refused   atomic.Int64
 
 	mu     sync.Mutex
-	active map[viewingOf]*viewing
-	usage  map[usageOf]time.Duration
+	active map[viewKey]*activeView
+	usage  map[usageKey]time.Duration
 	// watchers are those of the active views. counts are the numbers of those who watch, by account:
 	// counted at a time, and raised by everybody who has begun since.
-	watchers map[watcherOf]*watcher
+	watchers map[watcherKey]*watcher
 	counts   map[string]int
 	counted  time.Time
 	// begun limits the views that each network begins: beyond that, they are not counted.
@@ -59,28 +59,28 @@ type Title struct {
 	CreatorID         string
 }
 
-// viewing is a view that has not ended.
-type viewing struct {
+// activeView is a view that has not ended.
+type activeView struct {
 	weir.View
 	by      *watcher
 	played  time.Duration
 	changed bool
 }
 
-type viewingOf struct {
+type viewKey struct {
 	playbackID string
 	viewer     Viewer
 }
 
-type usageOf struct {
+type usageKey struct {
 	userID, creatorID string
 	hour              weir.Millis
 }
 
 const (
 	// pause is how long after the last request a view ends.
-	pause       = 5 * time.Minute
-	maxViewings = 100_000
+	pause    = 5 * time.Minute
+	maxViews = 100_000
 
 	// A network may begin so many views at once, and then so many a second: enough for the people
 	// behind one address. Each view is a row in the store.
@@ -94,7 +94,7 @@ const (
 func New(o Options) *Counter {
 	return &Counter{
 		Options: o, elsewhere: store.Recent[int64]{Max: maxAccounts},
-		active: map[viewingOf]*viewing{}, usage: map[usageOf]time.Duration{}, watchers: map[watcherOf]*watcher{}, counts: map[string]int{},
+		active: map[viewKey]*activeView{}, usage: map[usageKey]time.Duration{}, watchers: map[watcherKey]*watcher{}, counts: map[string]int{},
 		begun: weir.Buckets[netip.Prefix]{AtOnce: beginAtOnce, PerSecond: beginPerSecond, Max: maxNetworks},
 	}
 }
@@ -106,16 +106,16 @@ func (c *Counter) Begin(ctx context.Context, of *Title, who Viewer, limit int) e
 	if err != nil {
 		return err
 	}
-	return c.admitted(c.begin(of, who, room, time.Now()), limit)
+	return c.admitted(c.beginView(of, who, room, time.Now()), limit)
 }
 
-// Fits is Begin without starting a view.
-func (c *Counter) Fits(ctx context.Context, of *Title, who Viewer, limit int) error {
+// MayBegin is Begin without starting a view.
+func (c *Counter) MayBegin(ctx context.Context, of *Title, who Viewer, limit int) error {
 	room, err := c.room(ctx, of.UserID, limit)
 	if err != nil {
 		return err
 	}
-	return c.admitted(c.fits(of.UserID, who, room, time.Now()), limit)
+	return c.admitted(c.mayBegin(of.UserID, who, room, time.Now()), limit)
 }
 
 // Start starts a view, or continues one, whatever the limit of the account is.
@@ -144,9 +144,9 @@ func (c *Counter) note(of *Title, who Viewer, played *time.Duration, now time.Ti
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if played != nil && *played > 0 {
-		c.usage[usageOf{of.UserID, of.CreatorID, weir.StepHour.Start(weir.At(now))}] += *played
+		c.usage[usageKey{of.UserID, of.CreatorID, weir.StepHour.Start(weir.At(now))}] += *played
 	}
-	one := c.find(of, who, now)
+	one := c.findOrStart(of, who, now)
 	if one == nil {
 		return
 	}
@@ -157,24 +157,24 @@ func (c *Counter) note(of *Title, who Viewer, played *time.Duration, now time.Ti
 	}
 }
 
-// find returns the view of a viewer, or starts one. It returns nil if there are too many.
-func (c *Counter) find(of *Title, who Viewer, now time.Time) *viewing {
-	key := viewingOf{of.PlaybackID, who.identity()}
+// findOrStart returns the view of a viewer, or starts one. It returns nil if there are too many.
+func (c *Counter) findOrStart(of *Title, who Viewer, now time.Time) *activeView {
+	key := viewKey{of.PlaybackID, who.identity()}
 	one := c.active[key]
 	if one == nil || now.Sub(one.LastSeen.Time()) > pause {
-		if len(c.active) >= maxViewings || !c.begun.Take(who.Network, now) {
+		if len(c.active) >= maxViews || !c.begun.Take(who.Network, now) {
 			c.uncounted++
 			return nil
 		}
 		switch {
 		case one == nil:
 		case one.changed:
-			c.active[viewingOf{playbackID: one.ID}] = one // until it is written
+			c.active[viewKey{playbackID: one.ID}] = one // until it is written
 		default:
 			c.drop(key)
 		}
-		one = &viewing{View: newView(of, who, c.ViewerID(who), now), by: c.watcher(watcherOf{of.UserID, key.viewer})}
-		one.by.viewings++
+		one = &activeView{View: newView(of, who, c.ViewerID(who), now), by: c.watcher(watcherKey{of.UserID, key.viewer})}
+		one.by.views++
 		c.active[key] = one
 	}
 	one.LastSeen, one.changed = weir.At(now), true
@@ -186,10 +186,10 @@ func (c *Counter) find(of *Title, who Viewer, now time.Time) *viewing {
 }
 
 // drop forgets a view.
-func (c *Counter) drop(key viewingOf) {
+func (c *Counter) drop(key viewKey) {
 	by := c.active[key].by
 	delete(c.active, key)
-	if by.viewings--; by.viewings == 0 {
+	if by.views--; by.views == 0 {
 		delete(c.watchers, by.key)
 	}
 }

@@ -81,11 +81,11 @@ func TestViewings(t *testing.T) {
 	if err := c.save(t.Context(), start.Add(24*time.Hour)); err != nil || len(c.active) != 0 || len(c.watchers) != 0 {
 		t.Errorf("%d views of %d viewers are remembered, error %v", len(c.active), len(c.watchers), err)
 	}
-	for i := range maxViewings + 10 {
+	for i := range maxViews + 10 {
 		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 		c.note(&film, Viewer{Network: weir.Network(address)}, nil, start)
 	}
-	if len(c.active) > maxViewings || len(c.watchers) > maxViewings {
+	if len(c.active) > maxViews || len(c.watchers) > maxViews {
 		t.Errorf("%d views of %d viewers are remembered", len(c.active), len(c.watchers))
 	}
 }
@@ -174,13 +174,13 @@ func TestLimit(t *testing.T) {
 		{"ann", &film, watching - 1 + countEvery, false},
 	} {
 		who := Viewer{Token: tt.who}
-		fits := c.fits(tt.of.UserID, who, 2, now.Add(tt.after))
-		if got := c.begin(tt.of, who, 2, now.Add(tt.after)); got != tt.want || fits != got {
+		fits := c.mayBegin(tt.of.UserID, who, 2, now.Add(tt.after))
+		if got := c.beginView(tt.of, who, 2, now.Add(tt.after)); got != tt.want || fits != got {
 			t.Errorf("%s at %s after %s: begin = %v, fits = %v, want %v", tt.who, tt.of.PlaybackID, tt.after, got, fits, tt.want)
 		}
 	}
 	err := c.Begin(t.Context(), &film, Viewer{Token: "dora"}, 0)
-	if weir.KindOf(err) != weir.Denied || !strings.Contains(err.Error(), "limit of 0 viewers at once") || c.Stats().Refused != 1 {
+	if weir.KindOf(err) != weir.Denied || !strings.Contains(err.Error(), "limit of 0 concurrent viewers") || c.Stats().Refused != 1 {
 		t.Errorf("a limit of 0: %v, %+v", err, c.Stats())
 	}
 	if err := c.Begin(t.Context(), &film, Viewer{Token: "dora"}, Unlimited); err != nil {
@@ -197,7 +197,7 @@ func TestLimitAtOnce(t *testing.T) {
 	now := time.Now()
 	for i := range 50 {
 		wg.Go(func() {
-			if c.begin(&film, Viewer{Token: fmt.Sprint(i)}, 10, now) {
+			if c.beginView(&film, Viewer{Token: fmt.Sprint(i)}, 10, now) {
 				begun.Add(1)
 			}
 		})

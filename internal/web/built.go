@@ -84,20 +84,20 @@ func ReadBuilt(files fs.FS) (*Built, error) {
 			}
 			_, _ = fmt.Fprintf(sum, "%s %d\n", name, len(content))
 			_, _ = sum.Write(content)
-			if err := b.add(path.Base(name), content); err != nil {
+			if err := b.addFile(path.Base(name), content); err != nil {
 				return nil, err
 			}
 		}
 	}
 	b.folder = hex.EncodeToString(sum.Sum(nil)[:6])
-	for _, chunk := range made {
-		if !chunk.IsEntry {
+	for _, item := range made {
+		if !item.IsEntry {
 			continue
 		}
-		e := Entry{Script: b.path(chunk.File)}
+		e := Entry{Script: b.path(item.File)}
 		seen := map[string]bool{}
-		var add func(css, imports []string)
-		add = func(css, imports []string) {
+		var addNote func(css, imports []string)
+		addNote = func(css, imports []string) {
 			for _, name := range css {
 				e.Styles = append(e.Styles, b.path(name))
 			}
@@ -105,18 +105,18 @@ func ReadBuilt(files fs.FS) (*Built, error) {
 				if imported := made[key]; !seen[key] {
 					seen[key] = true
 					e.Preload = append(e.Preload, b.path(imported.File))
-					add(imported.CSS, imported.Imports)
+					addNote(imported.CSS, imported.Imports)
 				}
 			}
 		}
-		add(chunk.CSS, chunk.Imports)
-		b.entries[chunk.Name] = e
+		addNote(item.CSS, item.Imports)
+		b.entries[item.Name] = e
 	}
 	return b, nil
 }
 
-// add adds a file. Those that end in .gz are stored as gzip, because few browsers can't take that.
-func (b *Built) add(name string, content []byte) error {
+// addFile adds a file. Those that end in .gz are stored as gzip, because few browsers can't take that.
+func (b *Built) addFile(name string, content []byte) error {
 	f := builtFile{plain: func() ([]byte, error) { return content, nil }, zipped: sync.OnceValue(func() []byte { return zip(content) })}
 	if plain, ok := strings.CutSuffix(name, ".gz"); ok {
 		name, f.plain, f.zipped = plain, func() ([]byte, error) { return unzip(content) }, func() []byte { return content }
@@ -126,7 +126,7 @@ func (b *Built) add(name string, content []byte) error {
 		".md": "text/plain; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
 	}
 	if f.contentType = types[path.Ext(name)]; f.contentType == "" {
-		return fmt.Errorf("web: the type of %s is not known", name)
+		return fmt.Errorf("web: %s has an unknown file type", name)
 	}
 	b.files[name] = f
 	return nil

@@ -75,8 +75,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Entry      Entry
 	}{baseOf(r.URL.Path), c.icon, c.entry})
 	if err != nil {
-		c.log.ErrorContext(r.Context(), "console not made", "err", err)
-		http.Error(w, "the page can't be made", http.StatusInternalServerError)
+		c.log.ErrorContext(r.Context(), "console page failed", "err", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 		return
 	}
 	if r.Method != http.MethodHead {

@@ -50,7 +50,7 @@ type Docs struct {
 // served is a book with its pages as they are sent.
 type served struct {
 	book
-	answers map[string]rendered // by path
+	rendered map[string]rendered // by path
 }
 
 // rendered is a page as it is sent.
@@ -90,14 +90,14 @@ func NewDocs(o DocsOptions) (*Docs, error) {
 		if err != nil {
 			return nil, err
 		}
-		return d.bind(made, "manual")
+		return d.renderAll(made, "manual")
 	})
 	d.reference = sync.OnceValues(func() (*served, error) {
 		made, err := readReference(o.OpenAPI, d.templates)
 		if err != nil {
 			return nil, fmt.Errorf("openapi.yaml: %w", err)
 		}
-		return d.bind(made, "reference")
+		return d.renderAll(made, "reference")
 	})
 	d.index = sync.OnceValues(func() (index, error) {
 		m, err := d.manual()
@@ -113,12 +113,12 @@ func NewDocs(o DocsOptions) (*Docs, error) {
 	return d, nil
 }
 
-// bind renders all pages of a book.
-func (d *Docs) bind(b *book, kind string) (*served, error) {
+// renderAll renders all pages of a book.
+func (d *Docs) renderAll(b *book, kind string) (*served, error) {
 	all := &served{*b, map[string]rendered{}}
 	for path, p := range b.pages {
 		var err error
-		if all.answers[path], err = d.render(b.view(p, kind)); err != nil {
+		if all.rendered[path], err = d.render(b.view(p, kind)); err != nil {
 			return nil, err
 		}
 	}
@@ -219,7 +219,7 @@ func (d *Docs) servePage(w http.ResponseWriter, r *http.Request, place string) i
 	if err != nil {
 		return d.fail(w, r, err)
 	}
-	if made, ok := all.answers[place]; ok {
+	if made, ok := all.rendered[place]; ok {
 		return d.send(w, r, http.StatusOK, made)
 	}
 	here := r.URL.EscapedPath()
@@ -240,13 +240,13 @@ func (d *Docs) serveSearch(w http.ResponseWriter, r *http.Request) int {
 	hits := all.search(query)
 	w.Header().Add("Vary", "Accept")
 	if strings.HasPrefix(r.Header.Get("Accept"), "application/json") {
-		answer, err := json.Marshal(append([]hit{}, hits...)) // never null
+		response, err := json.Marshal(append([]hit{}, hits...)) // never null
 		if err != nil {
 			return d.fail(w, r, err)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		endpoint.Revalidate.Set(w.Header())
-		_, _ = w.Write(answer)
+		_, _ = w.Write(response)
 		return http.StatusOK
 	}
 	m, err := d.manual()
@@ -264,8 +264,8 @@ func (d *Docs) serveSearch(w http.ResponseWriter, r *http.Request) int {
 }
 
 func (d *Docs) fail(w http.ResponseWriter, r *http.Request, err error) int {
-	d.o.Log.ErrorContext(r.Context(), "page of the manual not made", "err", err)
-	http.Error(w, "the page can't be made", http.StatusInternalServerError)
+	d.o.Log.ErrorContext(r.Context(), "manual page failed", "err", err)
+	http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 	return http.StatusInternalServerError
 }
 

@@ -82,9 +82,9 @@ func get(d http.Handler, path string, headers ...string) *http.Response {
 	return w.Result()
 }
 
-func bodyOf(t *testing.T, answer *http.Response) string {
+func bodyOf(t *testing.T, response *http.Response) string {
 	t.Helper()
-	content, err := io.ReadAll(answer.Body)
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +102,11 @@ func TestDocsLinks(t *testing.T) {
 	anchors := map[string][]string{}
 	pages := map[string]string{}
 	for _, path := range d.paths() {
-		answer := get(d, "/"+path)
-		if answer.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s", path, answer.Status)
+		response := get(d, "/"+path)
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, response.Status)
 		}
-		pages[path] = bodyOf(t, answer)
+		pages[path] = bodyOf(t, response)
 		for _, id := range ids.FindAllStringSubmatch(pages[path], -1) {
 			if slices.Contains(anchors[path], id[1]) {
 				t.Errorf("%s: has the id %s twice", path, id[1])
@@ -251,8 +251,8 @@ func TestDocsSearch(t *testing.T) {
 		{strings.Repeat("ü", 300), ""},
 	} {
 		var hits []hit
-		answer := get(d, "/docs/search?q="+url.QueryEscape(tt.query), "Accept", "application/json")
-		if err := json.Unmarshal([]byte(bodyOf(t, answer)), &hits); err != nil {
+		response := get(d, "/docs/search?q="+url.QueryEscape(tt.query), "Accept", "application/json")
+		if err := json.Unmarshal([]byte(bodyOf(t, response)), &hits); err != nil {
 			t.Fatal(err)
 		}
 		page := bodyOf(t, get(d, "/docs/search?q="+url.QueryEscape(tt.query)))
@@ -295,14 +295,14 @@ func TestDocsAnswers(t *testing.T) {
 		{"/docs/nothing", 404, ""},
 		{"/docs/api/nothing/at/all", 404, ""},
 	} {
-		answer := get(d, tt.path)
-		if answer.StatusCode != tt.status || answer.Header.Get("Location") != tt.location {
-			t.Errorf("%s: %d to %q, want %d to %q", tt.path, answer.StatusCode, answer.Header.Get("Location"), tt.status, tt.location)
+		response := get(d, tt.path)
+		if response.StatusCode != tt.status || response.Header.Get("Location") != tt.location {
+			t.Errorf("%s: %d to %q, want %d to %q", tt.path, response.StatusCode, response.Header.Get("Location"), tt.status, tt.location)
 		}
-		if policy := answer.Header.Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "default-src 'none'") {
+		if policy := response.Header.Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "default-src 'none'") {
 			t.Errorf("%s: the policy is %s", tt.path, policy)
 		}
-		if page := bodyOf(t, answer); strings.Contains(page, " style=") || strings.Contains(page, "<script>") {
+		if page := bodyOf(t, response); strings.Contains(page, " style=") || strings.Contains(page, "<script>") {
 			t.Errorf("%s: has a style or a script in it, which the policy refuses", tt.path)
 		}
 	}

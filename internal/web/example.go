@@ -31,12 +31,12 @@ type example struct {
 
 // exampleRequest is a call with values for its parameters.
 type exampleRequest struct {
-	method, url string
-	header      [][2]string
-	credential  string // scheme and variable: "Bearer KEY"; "" = none
-	body        string // JSON, "" = none
-	file        bool   // the body is a file
-	answer      string // type of the answer's content; "" = it has none
+	method, url  string
+	header       [][2]string
+	credential   string // scheme and variable: "Bearer KEY"; "" = none
+	body         string // JSON, "" = none
+	file         bool   // the body is a file
+	responseType string // type of the response's content; "" = it has none
 }
 
 // exampleRequest fills in an operation.
@@ -76,10 +76,10 @@ func (d *openAPI) exampleRequest(o *operation) (r exampleRequest, err error) {
 			r.header = append(r.header, [2]string{"Content-Type", kind})
 		}
 	}
-	for status, answer := range o.Responses.all {
-		for kind := range answer.Content.all {
+	for status, response := range o.Responses.all {
+		for kind := range response.Content.all {
 			if strings.HasPrefix(status, "2") && o.method != "HEAD" {
-				r.answer = kind
+				r.responseType = kind
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func (r exampleRequest) examples() []example {
 func (r exampleRequest) curl() string {
 	first := "curl"
 	switch {
-	case r.answer == eventType:
+	case r.responseType == eventType:
 		first += " -N"
 	case r.method == "HEAD":
 		first += " -I"
@@ -247,7 +247,7 @@ func (r exampleRequest) javaScript() string {
 		out.WriteString(", {\n  " + strings.Join(options, "\n  ") + "\n}")
 	}
 	out.WriteString(");\n")
-	switch r.answer {
+	switch r.responseType {
 	case "":
 		out.WriteString("console.log(response.status);")
 	case jsonType:
@@ -287,7 +287,7 @@ func (r exampleRequest) golang() string {
 		code = append(code, "if info, err := file.Stat(); err == nil {\n\trequest.ContentLength = info.Size()\n}")
 	}
 	code = append(code, "response, err := http.DefaultClient.Do(request)", check, "defer response.Body.Close()", "fmt.Println(response.Status)")
-	if r.answer != "" {
+	if r.responseType != "" {
 		imports = append(imports, "io", "os")
 		code = append(code, "io.Copy(os.Stdout, response.Body)")
 	}
@@ -328,7 +328,7 @@ var literals = regexp.MustCompile(`(?m)^(\s*(?:"[^"]*": )?)(true|false|null)(,?)
 
 func (r exampleRequest) python() string {
 	var out strings.Builder
-	if r.body != "" || r.answer == jsonType {
+	if r.body != "" || r.responseType == jsonType {
 		out.WriteString("import json\n")
 	}
 	if r.credential != "" {
@@ -363,7 +363,7 @@ func (r exampleRequest) python() string {
 		out.WriteString("    data=json.dumps(" + value + ").encode(),\n")
 	}
 	out.WriteString(")\nwith urllib.request.urlopen(request) as response:\n")
-	switch r.answer {
+	switch r.responseType {
 	case "":
 		out.WriteString("    print(response.status)")
 	case jsonType:

@@ -68,8 +68,8 @@ type book struct {
 	groups []group          // the sidebar
 }
 
-// taken are names that a page of the manual can't have.
-var taken = []string{"api", "search"}
+// reservedNames are names that a page of the manual can't have.
+var reservedNames = []string{"api", "search"}
 
 // readManual renders the files of a folder.
 func readManual(files fs.FS) (*book, error) {
@@ -80,7 +80,7 @@ func readManual(files fs.FS) (*book, error) {
 	m := &book{pages: map[string]*page{}}
 	for _, file := range names {
 		name := strings.TrimSuffix(file, ".md")
-		if slices.Contains(taken, name) {
+		if slices.Contains(reservedNames, name) {
 			return nil, fmt.Errorf("docs/%s: the address docs/%s is another page's; rename the file", file, name)
 		}
 		source, err := fs.ReadFile(files, file)
@@ -231,7 +231,7 @@ func (p *page) nameHeadings(doc ast.Node, source []byte) {
 func (p *page) collect(doc ast.Node, source []byte) {
 	at := section{path: p.path, page: p.title}
 	var words []string
-	finish := func() {
+	endSection := func() {
 		at.text = strings.Join(words, " ")
 		p.sections = append(p.sections, at)
 		words = nil
@@ -239,7 +239,7 @@ func (p *page) collect(doc ast.Node, source []byte) {
 	for n := doc.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, ok := n.(*ast.Heading); ok {
 			if h.Level > 1 {
-				finish()
+				endSection()
 				id, _ := h.AttributeString("id")
 				name, _ := id.([]byte)
 				at = section{path: p.path + "#" + string(name), page: p.title, heading: plainText(h, source)}
@@ -251,7 +251,7 @@ func (p *page) collect(doc ast.Node, source []byte) {
 		}
 		words = append(words, plainText(n, source))
 	}
-	finish()
+	endSection()
 }
 
 // readGroups returns the lists of links of the index, by the headings above them.

@@ -12,7 +12,7 @@ import (
 	"weir/internal/endpoint"
 )
 
-// oEmbed is the answer of GET /oembed, by which other sites turn a link into a player (oembed.com).
+// oEmbed is the response of GET /oembed, by which other sites turn a link into a player (oembed.com).
 type oEmbed struct {
 	Version      string `json:"version"`
 	Type         string `json:"type"`
@@ -58,15 +58,15 @@ func (p *WatchPage) serveOEmbed(w http.ResponseWriter, r *http.Request) int {
 	if limit := sizeLimit(q, "maxheight"); limit < height {
 		width, height = limit*16/9, limit
 	}
-	answer := oEmbed{
+	response := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: base + "/", Title: shown.Title, Width: width, Height: height,
 		HTML: fmt.Sprintf(`<iframe src="%s" width="%d" height="%d" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
 			html.EscapeString(base+"/play/"+url.PathEscape(id)), width, height),
 	}
 	if shown.Public {
-		answer.ThumbnailURL = base + "/hls/" + url.PathEscape(id) + "/poster.jpg"
+		response.ThumbnailURL = base + "/hls/" + url.PathEscape(id) + "/poster.jpg"
 	}
-	_ = json.NewEncoder(w).Encode(answer) // an error means that the client has disconnected
+	_ = json.NewEncoder(w).Encode(response) // an error means that the client has disconnected
 	return http.StatusOK
 }
 
@@ -75,11 +75,11 @@ func playbackIDOf(address, base string) (string, error) {
 	u, err := url.Parse(address)
 	want, baseErr := url.Parse(base)
 	if err != nil || baseErr != nil || u.Host != want.Host {
-		return "", fmt.Errorf("url: give the address of a watch page of this server, %s/play/…", base)
+		return "", fmt.Errorf("url: must be the address of a watch page of this server, %s/play/…", base)
 	}
 	id, ok := strings.CutPrefix(u.Path, want.Path+"/play/")
 	if !ok || id == "" || strings.Contains(id, "/") {
-		return "", fmt.Errorf("url: give the address of a watch page of this server, %s/play/…", base)
+		return "", fmt.Errorf("url: must be the address of a watch page of this server, %s/play/…", base)
 	}
 	return id, nil
 }

@@ -26,8 +26,8 @@ type call struct {
 	Deprecated   bool
 	Parameters   []field
 	Body         *body
-	Answers      []answer // what succeeds
-	Failures     []answer
+	Responses    []shownResponse // what succeeds
+	Failures     []shownResponse
 	Examples     []example
 }
 
@@ -38,7 +38,7 @@ type body struct {
 	Fields      []field
 }
 
-type answer struct {
+type shownResponse struct {
 	Status, Type string
 	Description  template.HTML
 	Fields       []field
@@ -189,7 +189,7 @@ func (d *openAPI) call(o *operation, page string) (call, error) {
 		}
 	}
 	for status, r := range o.Responses.all {
-		a := answer{Status: status, Description: inline(r.Description)}
+		a := shownResponse{Status: status, Description: inline(r.Description)}
 		if code, err := strconv.Atoi(status); err != nil || code >= 400 {
 			if err != nil {
 				a.Status = "other"
@@ -211,7 +211,7 @@ func (d *openAPI) call(o *operation, page string) (call, error) {
 		for name, h := range r.Headers.all {
 			a.Headers = append(a.Headers, field{Name: name, Description: inline(h.Description)})
 		}
-		c.Answers = append(c.Answers, a)
+		c.Responses = append(c.Responses, a)
 	}
 	request, err := d.exampleRequest(o)
 	if err != nil {
@@ -248,7 +248,7 @@ func (o *operation) who() string {
 	return "API key or log-in"
 }
 
-// field is a parameter, or a member of a body or an answer.
+// field is a parameter, or a member of a body or a response.
 type field struct {
 	Name, Type, In                            string
 	Required, Deprecated, ReadOnly, WriteOnly bool
@@ -375,7 +375,7 @@ func plural(name string) string {
 
 // notes says the bounds of a value, its form and its default.
 func (s *schema) notes() (all []string) {
-	add := func(format string, value json.Number) {
+	addNote := func(format string, value json.Number) {
 		if value != "" {
 			all = append(all, fmt.Sprintf(format, value))
 		}
@@ -388,17 +388,17 @@ func (s *schema) notes() (all []string) {
 	case s.Minimum != "" && s.Maximum != "":
 		all = append(all, fmt.Sprintf("%s to %s", s.Minimum, s.Maximum))
 	default:
-		add("at least %s", s.Minimum)
-		add("at most %s", s.Maximum)
+		addNote("at least %s", s.Minimum)
+		addNote("at most %s", s.Maximum)
 	}
 	if s.MinLength == "1" {
 		all = append(all, "not empty")
 	} else {
-		add("at least %s characters", s.MinLength)
+		addNote("at least %s characters", s.MinLength)
 	}
-	add("at most %s characters", s.MaxLength)
-	add("at least %s items", s.MinItems)
-	add("at most %s items", s.MaxItems)
+	addNote("at most %s characters", s.MaxLength)
+	addNote("at least %s items", s.MinItems)
+	addNote("at most %s items", s.MaxItems)
 	if s.Expects != "" {
 		all = append(all, s.Expects)
 	}

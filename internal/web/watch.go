@@ -109,8 +109,8 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	}
 	var page bytes.Buffer
 	if err := p.template.Execute(&page, shown); err != nil {
-		p.o.Log.ErrorContext(r.Context(), "watch page not made", "err", err)
-		http.Error(w, "the page can't be made", http.StatusInternalServerError)
+		p.o.Log.ErrorContext(r.Context(), "watch page failed", "err", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 		return http.StatusInternalServerError
 	}
 	h := w.Header()
@@ -148,7 +148,7 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	}
 	switch {
 	case err != nil && weir.KindOf(err) != weir.NotFound:
-		p.o.Log.ErrorContext(ctx, "watch page without its title", "err", err)
+		p.o.Log.ErrorContext(ctx, "watch page failed to read its content", "err", err)
 		shown.Headline, shown.Detail = "It can’t be played at the moment", "The server has a problem. Load this page again in a while."
 		return shown, http.StatusInternalServerError
 	case err != nil || asset.Deleted:
@@ -158,13 +158,13 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	}
 	name(asset.Name, asset.PlaybackPolicy)
 	if asset.Status.Phase == weir.AssetFailed {
-		shown.Headline, shown.Detail = "The video could not be made", "Its owner can see why, and try again."
+		shown.Headline, shown.Detail = "The video could not be processed", "Its owner can see why, and try again."
 		return shown, http.StatusOK
 	}
 	shown.Kind, shown.Signed = "stored", asset.C2PA != nil
 	stream, err = p.o.Store.StreamOfRecording(ctx, asset) // NotFound = it is none, and the server's setting counts
 	if shown.Clips = stream.MayClip(p.o.PublicClips); err != nil && weir.KindOf(err) != weir.NotFound {
-		p.o.Log.ErrorContext(ctx, "watch page without clips", "err", err)
+		p.o.Log.ErrorContext(ctx, "watch page failed to read whether viewers may clip", "err", err)
 		shown.Clips = false
 	}
 	return shown, http.StatusOK

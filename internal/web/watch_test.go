@@ -133,7 +133,7 @@ func TestWatchPage(t *testing.T) {
 		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
 		{"unsigned asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", `data-signed="true"`},
 		{"signed asset", f.ids["signed film"], http.StatusOK, "stored", `data-signed="true"`, "Nothing"},
-		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be made", "<script"},
+		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be processed", "<script"},
 		{"unknown", `0000"><script>alert(1)</script>`, http.StatusNotFound, "", "Nothing is here", "<script>"},
 		{"none", "", http.StatusNotFound, "", "Nothing is here", "<script"},
 	} {
@@ -257,25 +257,25 @@ func TestOEmbed(t *testing.T) {
 	const page = "https://weir.example.com/video/play/"
 	ask := func(query url.Values) (int, oEmbed) {
 		w := f.get(http.MethodGet, "/oembed?"+query.Encode(), nil)
-		var answer oEmbed
-		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		var response oEmbed
+		if err := json.Unmarshal(w.Body.Bytes(), &response); err != nil {
 			t.Fatalf("%v: %s", err, w.Body)
 		}
-		return w.Code, answer
+		return w.Code, response
 	}
-	status, answer := ask(url.Values{"url": {page + f.ids["film"]}, "maxwidth": {"640"}})
+	status, response := ask(url.Values{"url": {page + f.ids["film"]}, "maxwidth": {"640"}})
 	want := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: "https://weir.example.com/video/", Title: "film", Width: 640, Height: 360,
 		HTML: `<iframe src="` + page + f.ids["film"] + `" width="640" height="360" frameborder="0" ` +
 			`allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
 		ThumbnailURL: "https://weir.example.com/video/hls/" + f.ids["film"] + "/poster.jpg",
 	}
-	if diff := cmp.Diff(want, answer); status != http.StatusOK || diff != "" {
+	if diff := cmp.Diff(want, response); status != http.StatusOK || diff != "" {
 		t.Errorf("%d (-want +got)\n%s", status, diff)
 	}
-	status, answer = ask(url.Values{"url": {page + f.ids["secret plans"]}})
-	if status != http.StatusOK || answer.Title != "Video" || answer.ThumbnailURL != "" || answer.Width != embedWidth {
-		t.Errorf("of a gated stream: %d %+v", status, answer)
+	status, response = ask(url.Values{"url": {page + f.ids["secret plans"]}})
+	if status != http.StatusOK || response.Title != "Video" || response.ThumbnailURL != "" || response.Width != embedWidth {
+		t.Errorf("of a gated stream: %d %+v", status, response)
 	}
 	for query, want := range map[string]int{
 		"url=" + url.QueryEscape(page+"unknown"):                     http.StatusNotFound,

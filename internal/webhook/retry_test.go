@@ -159,7 +159,7 @@ func TestNoAnswer(t *testing.T) {
 		{name: "not TLS", url: strings.Replace(plain, "http:", "https:", 1), reason: "the server does not speak TLS"},
 		{name: "unknown authority", url: secure.URL, reason: "the certificate is not valid: x509: certificate signed by unknown authority"},
 		{name: "redirect to a blocked address", url: elsewhere, reason: "127.0.0.2 is a loopback address; start weir with --allow-networks 127.0.0.0/8 to allow it", final: true, blocked: true},
-		{name: "redirect to a file", url: toFile, reason: `"file" is not a scheme that can be used here; use http or https`, final: true},
+		{name: "redirect to a file", url: toFile, reason: `the scheme "file" is not supported; use http or https`, final: true},
 		{name: "endless redirects", url: round, reason: "127.0.0.1 redirects more than 10 times", final: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// pieces is an LRU cache of files from other nodes, with a limit in bytes.
-type pieces struct {
+// fileCache is an LRU cache of files from other nodes, with a limit in bytes.
+type fileCache struct {
 	mu    sync.Mutex
 	max   int64
 	size  int64
 	items map[string]*list.Element
-	order *list.List // of *keptPiece; the most recently used first
+	order *list.List // of *cachedFile; the most recently used first
 }
 
-type keptPiece struct {
+type cachedFile struct {
 	address string
 	*fetched
 	till time.Time // zero = for good
 }
 
 // memory returns the approximate size in memory.
-func (p *keptPiece) memory() int64 { return int64(len(p.body)+len(p.address)) + 256 }
+func (p *cachedFile) memory() int64 { return int64(len(p.body)+len(p.address)) + 256 }
 
-func newPieces(limit int64) pieces {
-	return pieces{max: limit, items: map[string]*list.Element{}, order: list.New()}
+func newFileCache(limit int64) fileCache {
+	return fileCache{max: limit, items: map[string]*list.Element{}, order: list.New()}
 }
 
-func (c *pieces) get(address string, now time.Time) (*fetched, bool) {
+func (c *fileCache) get(address string, now time.Time) (*fetched, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.items[address]
 	if !ok {
 		return nil, false
 	}
-	p := e.Value.(*keptPiece)
+	p := e.Value.(*cachedFile)
 	if !p.till.IsZero() && now.After(p.till) {
 		c.remove(e)
 		return nil, false
@@ -44,13 +44,13 @@ func (c *pieces) get(address string, now time.Time) (*fetched, bool) {
 	return p.fetched, true
 }
 
-func (c *pieces) put(address string, f *fetched, till time.Time) {
+func (c *fileCache) put(address string, f *fetched, till time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.items[address]; ok {
 		c.remove(e)
 	}
-	p := &keptPiece{address, f, till}
+	p := &cachedFile{address, f, till}
 	if p.memory() > c.max/4 {
 		return // it would displace too many others
 	}
@@ -60,8 +60,8 @@ func (c *pieces) put(address string, f *fetched, till time.Time) {
 	}
 }
 
-func (c *pieces) remove(e *list.Element) {
-	p := c.order.Remove(e).(*keptPiece)
+func (c *fileCache) remove(e *list.Element) {
+	p := c.order.Remove(e).(*cachedFile)
 	delete(c.items, p.address)
 	c.size -= p.memory()
 }
