@@ -189,10 +189,10 @@ func badPublishers() []offender {
 		{"datagrams", "", false, (*offenders).datagrams},
 		{"half an SRT handshake", "", false, (*offenders).halfSRT},
 		{"wrong keys over SRT", "no stream has this stream key", false, func(o *offenders, ctx context.Context) error { return o.overSRT(ctx, "0000-0000-0000-0000", nil) }},
-		{"noise over SRT", "no picture and no sound came in time", true, func(o *offenders, ctx context.Context) error {
+		{"noise over SRT", "no media arrived in time", true, func(o *offenders, ctx context.Context) error {
 			return o.overSRT(ctx, o.key, func(i int) []byte { return o.noise[i%1000 : i%1000+1316] })
 		}},
-		{"half a transport stream", "no picture and no sound came in time", true, func(o *offenders, ctx context.Context) error {
+		{"half a transport stream", "no media arrived in time", true, func(o *offenders, ctx context.Context) error {
 			return o.overSRT(ctx, o.key, func(i int) []byte {
 				packets := bytes.Clone(o.noise[i%1000 : i%1000+1316])
 				for at := 0; at < len(packets); at += 188 {

@@ -70,6 +70,7 @@ func liveSRT(t *testing.T) {
 
 	srtRefused(t, w, srt, address)
 	srtTransmitted(t, newStream(w, ""), address)
+	srtSuspended(t, newStream(w, ""), address)
 	if text := w.Output.String(); strings.Contains(text, passphrase) || strings.Contains(text, s.key) {
 		t.Error("the log has the passphrase or a stream key")
 	}
@@ -107,26 +108,49 @@ func srtRefused(t *testing.T, w *harness.Weir, srt string, address func(key stri
 // like: it repeats a transport stream that somebody else has made.
 func srtTransmitted(t *testing.T, s *liveStream, address func(key string) string) {
 	t.Helper()
-	encoder := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-i", liveClip(t), "-c", "copy", "-f", "mpegts", "-")
-	sender := exec.CommandContext(t.Context(), "srt-live-transmit", "-q", "-chunk:1316", "file://con", address("#!::r="+s.key+",m=publish"))
+	said := transmit(t, address("#!::r="+s.key+",m=publish"))
+	s.waitSegments(1)
+	if status, text := s.get("index.m3u8"); status != http.StatusOK || !strings.Contains(string(text), "avc1.") {
+		t.Errorf("master playlist: %d %s\n%s", status, text, said.String())
+	}
+}
+
+// transmit sends a film with srt-live-transmit until the test ends, and returns what it says.
+func transmit(t *testing.T, address string) *harness.LockedBuffer {
+	t.Helper()
+	encoder := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", liveClip(t), "-c", "copy", "-f", "mpegts", "-")
+	sender := exec.CommandContext(t.Context(), "srt-live-transmit", "-q", "-chunk:1316", "-autoreconnect:no", "file://con", address)
 	var err error
 	if sender.Stdin, err = encoder.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	var said harness.LockedBuffer
-	sender.Stderr = &said
+	said := &harness.LockedBuffer{}
+	sender.Stderr = said
 	for _, cmd := range []*exec.Cmd{encoder, sender} {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
+		t.Cleanup(func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-		}()
+		})
 	}
-	s.waitSegments(1)
-	if status, text := s.get("index.m3u8"); status != http.StatusOK || !strings.Contains(string(text), "avc1.") {
-		t.Errorf("master playlist: %d %s\n%s", status, text, said.String())
+	return said
+}
+
+// srtSuspended sends with an encoder that waits for weir longer than weir waits for encoders. weir
+// stands still meanwhile, and keeps the connection: the encoder would not connect again.
+func srtSuspended(t *testing.T, s *liveStream, address func(key string) string) {
+	t.Helper()
+	said := transmit(t, address(s.key)+"&peeridletimeo=60000")
+	s.waitSegments(2)
+	harness.Suspend(t, s.w.Cmd.Process.Pid)
+	time.Sleep(7 * time.Second)
+	harness.Resume(t, s.w.Cmd.Process.Pid)
+	before := len(s.plainPlaylist("source").segments)
+	s.waitSegments(before + 2)
+	if session := s.session(); session.SourceSegments < int64(before)+2 {
+		t.Errorf("a new session began: %+v; the encoder said %q", session, said.String())
 	}
 }
 

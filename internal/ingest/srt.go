@@ -119,7 +119,7 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			publisher.Close(false)
-			log.Error("connection ended by a defect", "err", problem, "stack", string(debug.Stack()))
+			log.Error("connection ended by a panic", "err", problem, "stack", string(debug.Stack()))
 		}
 	}()
 	c.log.Info("publisher connected", "protocol", from.Protocol)
@@ -188,7 +188,7 @@ func (c *srtConnection) receive(ctx context.Context, conn srtConn) error {
 		_ = conn.Close()
 	})
 	timeout := idleTime + conn.Latency()
-	silent := time.AfterFunc(timeout, func() { cancel(errors.New("no picture and no sound came in time")) })
+	silent := time.AfterFunc(timeout, func() { cancel(errNoMedia) })
 	defer silent.Stop()
 	stream := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 		silent.Reset(timeout)
@@ -215,7 +215,7 @@ func (c *srtConnection) read(conn srtConn, stream *mpegts.Demuxer) error {
 		case errors.Is(err, io.EOF) && conn.Ended():
 			return errors.Join(errUnpublished, stream.Flush())
 		case errors.Is(err, io.EOF):
-			return errors.New("nothing came any more")
+			return errors.New("the connection was lost")
 		case err != nil:
 			return err
 		}

@@ -142,11 +142,11 @@ func encodeTrack(t *testing.T, store blob.Store, prefix string, args []string) T
 }
 
 // upTo returns a track as it is when it has n segments.
-func (s Track) upTo(n int) Track {
-	if n < len(s.Index.Segments) {
-		s.Index.Segments, s.Complete = s.Index.Segments[:n:n], false
+func (t Track) upTo(n int) Track {
+	if n < len(t.Index.Segments) {
+		t.Index.Segments, t.Complete = t.Index.Segments[:n:n], false
 	}
-	return s
+	return t
 }
 
 var h264 = []string{"-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-crf", "30"}

@@ -21,7 +21,7 @@ const (
 	// maxAhead is how many packets may wait for their delivery time: five seconds of 35 Mbit/s. The
 	// library iterates over all of them a hundred times a second.
 	maxAhead = 1 << 14
-	// checkEvery is the interval of checks of that limit.
+	// checkEvery is the interval of checks of that limit and of idleTimeout.
 	checkEvery = 250 * time.Millisecond
 	// After the peer has ended the connection, drainEvery is the interval of checks whether
 	// everything was delivered. That may take drainMore longer than the latency.
@@ -44,6 +44,7 @@ type Conn struct {
 	received chan packet.Packet
 	over     chan struct{} // closed when receiving has ended
 	closing  sync.Once
+	alive    atomic.Uint64 // keep-alives of the peer
 
 	shutdown, finished         chan struct{} // closed when the peer has ended the connection; when reading has ended
 	noteShutdown, noteFinished func()
@@ -88,6 +89,35 @@ func (c *Conn) start(conn gosrt.Conn) {
 			}
 		}
 	}()
+	go c.watch()
+}
+
+// watch closes the connection when the peer was silent for idleTimeout. It counts ticks, so a pause
+// of this process is no silence: what the peer has sent meanwhile waits in the kernel.
+func (c *Conn) watch() {
+	ticker := time.NewTicker(checkEvery)
+	defer ticker.Stop()
+	var heard uint64
+	for silent := time.Duration(0); silent < idleTimeout; {
+		select {
+		case <-c.over:
+			return
+		case <-ticker.C:
+		}
+		if now := c.heard(); now != heard {
+			heard, silent = now, 0
+		} else {
+			silent += checkEvery
+		}
+	}
+	_ = c.conn.Close()
+}
+
+// heard counts what has come from the peer. Each side sends a keep-alive every second in which it
+// sends nothing else.
+func (c *Conn) heard() uint64 {
+	n := c.stats().Accumulated
+	return c.alive.Load() + n.PktRecv + n.PktRecvACK + n.PktRecvNAK
 }
 
 // Ended reports whether the peer has ended the connection. If not, it was lost.

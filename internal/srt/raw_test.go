@@ -223,3 +223,25 @@ func TestAhead(t *testing.T) {
 	}
 	t.Error("the connection did not end")
 }
+
+// A caller that sends no media keeps its connection with keep-alives.
+func TestKeepAlive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	address, conns := startListener(t, "", maxAhead)
+	c := callRaw(t, address)
+	conn := <-conns
+	for range 2 * idleTimeout / time.Second {
+		p := packet.NewPacket(nil)
+		p.Header().IsControlPacket, p.Header().ControlType = true, packet.CTRLTYPE_KEEPALIVE
+		c.send(p)
+		time.Sleep(time.Second)
+	}
+	c.data([]byte{7}, 0)
+	b := make([]byte, 2)
+	if n, err := conn.Read(b); n != 1 || err != nil || b[0] != 7 {
+		t.Errorf("read %x, %v", b[:n], err)
+	}
+}

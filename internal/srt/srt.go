@@ -5,8 +5,8 @@
 // in a [Conn] (conn.go), which reads and writes bytes; weir sends MPEG-TS.
 //
 // This package is the only one that uses the SRT library. It adds what the library lacks: a longer
-// receive queue, a shutdown that delivers what has arrived, a limit of buffered packets, and a
-// limit of the sending rate.
+// receive queue, a shutdown that delivers what has arrived, a limit of buffered packets, a limit of
+// the sending rate, and a timeout that does not count pauses of this process.
 package srt
 
 import (
@@ -23,6 +23,9 @@ const (
 	// that wait for their delivery time are lost when the connection ends, so the timeout is longer
 	// than usual latencies.
 	idleTimeout = 5 * time.Second
+	// libraryTimeout keeps the library's own timeout, which counts pauses of this process, out of
+	// the way: see Conn.watch.
+	libraryTimeout = 24 * time.Hour
 	// payloadSize is the size of a packet: seven packets of MPEG-TS, which every receiver accepts.
 	payloadSize = 7 * 188
 	// readerInterval is how often the library's reader of a caller's socket checks whether the
@@ -33,7 +36,7 @@ const (
 // config returns the options that all connections share.
 func (h *hooks) config() gosrt.Config {
 	c := gosrt.DefaultConfig()
-	c.ConnectionTimeout, c.PeerIdleTimeout = dialTimeout, idleTimeout
+	c.ConnectionTimeout, c.PeerIdleTimeout = dialTimeout, libraryTimeout
 	c.PayloadSize = payloadSize
 	c.Logger = h
 	return c
@@ -61,18 +64,26 @@ func (h *hooks) register(socket uint32, c *Conn) {
 	}
 }
 
+// conn returns the connection of a socket; nil = none.
+func (h *hooks) conn(socket uint32) *Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[socket]
+}
+
 // Print is called at each step of the library, which waits for it.
 func (h *hooks) Print(topic string, socket uint32, _ int, message func() string) {
 	switch topic {
 	case "control:recv:shutdown:dump":
 		// The peer ends the connection. After this call, the library drops what it has received and
 		// not delivered yet, so it has to be read first.
-		h.mu.Lock()
-		c := h.conns[socket]
-		h.mu.Unlock()
-		if c != nil {
+		if c := h.conn(socket); c != nil {
 			c.noteShutdown()
 			<-c.finished
+		}
+	case "control:recv:keepalive:dump":
+		if c := h.conn(socket); c != nil {
+			c.alive.Add(1)
 		}
 	case "dial":
 		// The reader of the socket never ends if the socket is closed before it has seen the end of

@@ -34,7 +34,7 @@ func streamKey(id string) (string, error) {
 	case strings.HasPrefix(id, "#!:{"):
 		return "", &refusal{gosrt.REJX_BAD_REQUEST, forms}
 	case mode == "request" || mode == "read" || mode == "play" || mode == "bidirectional":
-		return "", &refusal{gosrt.REJX_BAD_MODE, "this address is for publishing; streams are watched over HLS"}
+		return "", &refusal{gosrt.REJX_BAD_MODE, "this address is for publishing; viewers use HLS or WebRTC"}
 	case mode != "publish" || key == "":
 		return "", &refusal{gosrt.REJX_BAD_REQUEST, forms}
 	}
