@@ -13,6 +13,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -56,6 +57,19 @@ func write(t *testing.T, p *Publisher, frames []Frame) {
 	}
 }
 
+// posterOf asks for the poster until it is there, as pages do.
+func posterOf(t *testing.T, b *Broadcast) (image []byte) {
+	t.Helper()
+	wait.NoError(t, func() (err error) {
+		if image, err = b.Poster(t.Context()); err != nil && weir.KindOf(err) != weir.Busy {
+			t.Error(err)
+			return nil
+		}
+		return err
+	})
+	return image
+}
+
 // colour returns which of red and blue a JPEG is.
 func colour(t *testing.T, data []byte) (string, image.Point) {
 	t.Helper()
@@ -89,10 +103,7 @@ func TestPosterCodings(t *testing.T) {
 			track, frames := videoOf(t, tt.coding...)
 			s, p := newPosterTest(t, track)
 			write(t, p, frames[:9])
-			first, err := s.broadcast().Poster(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := posterOf(t, s.broadcast())
 			if is, size := colour(t, first); is != "red" || size != tt.want {
 				t.Errorf("the image is %s in %v, want red in %v", is, size, tt.want)
 			}
@@ -108,10 +119,7 @@ func TestPosterOfHDR(t *testing.T) {
 		"-x265-params", "log-level=none:bframes=0:colorprim=bt2020:colormatrix=bt2020nc:transfer=smpte2084")
 	s, p := newPosterTest(t, track)
 	write(t, p, frames)
-	data, err := s.broadcast().Poster(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := posterOf(t, s.broadcast())
 	p.Close(true)
 	decoded, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
@@ -128,14 +136,7 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	track, frames := videoOf(t, "-c:v", "libx264", "-preset", "ultrafast")
 	s, p := newPosterTest(t, track)
 	write(t, p, frames[:1])
-	poster := func() []byte {
-		t.Helper()
-		data, err := s.broadcast().Poster(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
+	poster := func() []byte { return posterOf(t, s.broadcast()) }
 	if _, err := s.broadcast().Poster(t.Context()); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("of a stream without a part: %v, want an error of kind NotFound", err)
 	}
@@ -160,7 +161,7 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	if runs := s.engine.Stats().Runs; runs != 1 {
 		t.Errorf("ffmpeg ran %d times, want once: nothing is newer", runs)
 	}
-	begun(0)
+	begun(-time.Hour)
 	write(t, p, frames[9:])
 	poster()
 	if runs := s.engine.Stats().Runs; runs != 1 {
@@ -185,10 +186,7 @@ func TestLastPoster(t *testing.T) {
 		t.Errorf("of a stream without an image: %v, want an error of kind NotFound", err)
 	}
 	write(t, p, frames)
-	want, err := s.broadcast().Poster(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := posterOf(t, s.broadcast())
 	p.Close(true)
 	s.stop()
 	s.start()

@@ -10,8 +10,8 @@ import (
 )
 
 // Limit ends waits in vain. It is the same everywhere, also for contexts and connections of tests, and
-// longer than the longest pause that weir makes by itself: 3 minutes, before the last try of a task.
-const Limit = 5 * time.Minute
+// longer than the longest pause that weir makes by itself: 5 minutes, after ten time-outs of a webhook.
+const Limit = 6 * time.Minute
 
 // NoError calls check until it returns nil. Its error says what is waited for and what was seen.
 func NoError(t testing.TB, check func() error) {

@@ -36,14 +36,14 @@ func TestWait(t *testing.T) {
 			age := began()
 			Until(t, "a minute is over", func() bool { return age() > time.Minute })
 		}, ""},
-		{"it never holds", func(t testing.TB) { Until(t, "it holds", func() bool { return false }) }, "after 5m0s: waited in vain: it holds"},
+		{"it never holds", func(t testing.TB) { Until(t, "it holds", func() bool { return false }) }, "after 6m0s: waited in vain: it holds"},
 		{"last error", func(t testing.TB) {
 			tries := 0
 			NoError(t, func() error {
 				tries = min(tries+1, 3)
 				return fmt.Errorf("%d segments", tries)
 			})
-		}, "after 5m0s: 3 segments"},
+		}, "after 6m0s: 3 segments"},
 		{"long work", func(t testing.TB) {
 			age := began()
 			Progress(t, func() error {
@@ -56,7 +56,7 @@ func TestWait(t *testing.T) {
 		{"work that stops", func(t testing.TB) {
 			age := began()
 			Progress(t, func() error { return fmt.Errorf("%v", min(age().Truncate(time.Minute), time.Hour)) })
-		}, "after 5m0s: 1h0m0s"},
+		}, "after 6m0s: 1h0m0s"},
 		{"value", func(t testing.TB) {
 			values := make(chan int)
 			go func() { values <- 7 }()
@@ -64,7 +64,7 @@ func TestWait(t *testing.T) {
 				t.Fatalf("got %d", got)
 			}
 		}, ""},
-		{"no value", func(t testing.TB) { Receive(t, "a value", make(chan int)) }, "after 5m0s: waited in vain: a value"},
+		{"no value", func(t testing.TB) { Receive(t, "a value", make(chan int)) }, "after 6m0s: waited in vain: a value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
