@@ -204,6 +204,7 @@ func (s *liveStream) checkMoved(last *livePlaylist, killed bool) {
 			before, gaps, after := 0, 0, 0
 			for i, segment := range list.segments {
 				switch {
+				case segment.gap && after == 0 && segment.seconds < 0.3: // the encoder had not sent this audio yet
 				case segment.gap && after == 0:
 					gaps++
 				case segment.gap:

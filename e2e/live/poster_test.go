@@ -134,11 +134,11 @@ func (s *liveStream) checkRenditions(kept recordedSession) {
 	}
 	same := 0
 	for i := range min(len(numbers[0]), len(numbers[1])) {
-		if numbers[0][i] == numbers[1][i] {
+		if apart := numbers[0][i] - numbers[1][i]; apart > -25 && apart < 25 {
 			same++
 		}
 	}
-	// With so few bits some pictures of the rendition can't be told from those before.
+	// With so few bits many pictures of the rendition are still those of up to a second before.
 	if len(numbers[0]) < 100 || len(numbers[0]) != len(numbers[1]) || same < len(numbers[0])*3/4 {
 		t.Errorf("the rendition has the frames\n%v, the recording\n%v", numbers[1], numbers[0])
 	}

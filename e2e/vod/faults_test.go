@@ -163,7 +163,7 @@ func TestMediaFaults(t *testing.T) {
 	if status, text := f.try("/refused", good, storage, "not the secret"); status != http.StatusUnprocessableEntity || !strings.Contains(string(text), "SignatureDoesNotMatch") {
 		t.Errorf("a wrong key is answered with %d %s, want 422 and the reason", status, text)
 	}
-	f.again(source["lies"], `^file could not be imported from URL because it was not accessible: .*promised [0-9]+ bytes`)
+	f.again(source["lies"], `^file could not be imported from URL because it was not accessible: .*the connection to [0-9.]+ broke off after [0-9]+ of [0-9]+ bytes`)
 	f.Must("POST", "/api/task/"+source["lies"]+"/cancel", nil, nil)
 	if task := f.Ended(source["lies"]); task.Status.Phase != words.TaskCancelled {
 		t.Errorf("a task that was cancelled while it waited is %+v", task.Status)
