@@ -381,7 +381,8 @@ func TestWebhook(t *testing.T) {
 	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(t.Context(), &hook) })
 	policy := weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID, WebhookContext: json.RawMessage(`{"movie":7}`), RefreshInterval: 1.5}
 	s := h.newStream(&policy)
-	r := Request{PlaybackID: s.PlaybackID, AccessKey: "planted-key", Viewer: map[string]json.RawMessage{
+	// About the viewers of the owner's media server, it is asked each time.
+	r := Request{PlaybackID: s.PlaybackID, ServerOf: h.ann.ID, AccessKey: "planted-key", Viewer: map[string]json.RawMessage{
 		"userIP": json.RawMessage(`"192.0.2.7"`), "playURL": json.RawMessage(`"https://x.example/hls?accessKey=planted-key"`),
 		"headers": json.RawMessage(`{"Cookie":"planted-cookie"}`), "context": json.RawMessage(`"forged"`), "accessKey": json.RawMessage(`"forged"`), "n": json.RawMessage(`12345678901234567890`),
 	}}
@@ -476,13 +477,7 @@ func TestWebhookLogIsBounded(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(server.Close)
-	hook, err := weir.WebhookBody{Name: "gate", URL: server.URL, Events: []weir.EventName{}}.
-		Webhook(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(t.Context(), &hook) })
-	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID})
+	s := h.newStream(h.hookAt(server.URL))
 	for i := range logAtOnce + 20 {
 		h.allowed(Request{PlaybackID: s.PlaybackID, AccessKey: weir.Secret(fmt.Sprint(i))})
 	}

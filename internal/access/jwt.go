@@ -29,10 +29,18 @@ type claims struct {
 // expires, or an error if the JWT is invalid.
 func (g *Gate) checkJWT(ctx context.Context, c content, r Request) (keyID string, expires time.Time, err error) {
 	var key weir.SigningKey
-	if r.JWT != "" {
-		key, expires, err = g.verify(ctx, c, r.JWT.Reveal())
+	check := func() error {
+		if r.JWT != "" {
+			key, expires, err = g.verify(ctx, c, r.JWT.Reveal())
+		} else {
+			key, err = g.signingKey(ctx, c, r.PublicKey)
+		}
+		return err
+	}
+	if r.JWT == "" && r.PublicKey == "" {
+		err = check()
 	} else {
-		key, err = g.signingKey(ctx, c, r.PublicKey)
+		err = g.guesses.try(c, r, check)
 	}
 	if err != nil {
 		return "", time.Time{}, err

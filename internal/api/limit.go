@@ -11,22 +11,17 @@ import (
 )
 
 // limiter bounds the rate of requests of a key, or of an address without a key, that of all keys of
-// an account together, the rate of wrong keys of an address, that of viewers whom the gate refuses,
-// and that of the clips of viewers.
+// an account together, the rate of wrong keys of an address, and that of the clips of viewers.
 type limiter struct {
 	ofKey, ofAccount      int // requests a second; 0 = no limit
 	keys, accounts, wrong weir.Buckets[string]
-	refused, clips        weir.Buckets[netip.Prefix]
+	clips                 weir.Buckets[netip.Prefix]
 }
 
 const (
 	// An address may send so many wrong keys at once, and then so many a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
-	// The gate may refuse so many viewers at once, and then so many a second, of one network: it is
-	// a media server that asks for all of its viewers.
-	refusedAtOnce    = 1000
-	refusedPerSecond = 50
 	// Viewers at one address may make so many clips at once, and then one in clipEvery.
 	clipsAtOnce = 5
 	clipEvery   = 10 * time.Second
@@ -40,7 +35,6 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 		keys:     weir.Buckets[string]{AtOnce: ofKey, PerSecond: float64(ofKey), Max: maxCounted},
 		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
 		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
-		refused:  weir.Buckets[netip.Prefix]{AtOnce: refusedAtOnce, PerSecond: refusedPerSecond, Max: maxCounted},
 		clips:    weir.Buckets[netip.Prefix]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
 	}
 }
