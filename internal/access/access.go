@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type Gate struct {
 	log   *slog.Logger
 
 	guesses    guesses
+	keys       store.Recent[map[string]knownKey] // signing keys by their public keys, of an account
+	verifying  lines                             // JWTs
 	admissions admissions
 	asking     lines                // requests to access webhooks, by the account that they are of
 	logging    weir.Buckets[string] // lines in the logs of access webhooks, by webhook
@@ -59,8 +62,10 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 	return &Gate{
 		store: st, hooks: hooks, log: log,
 		guesses: newGuesses(), admissions: newAdmissions(),
-		asking:  lines{AtOnce: asksAtOnce, OfNetwork: asksOfNetwork, Waiting: maxAsking, Timeout: askingTimeout},
-		logging: weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
+		keys:      store.Recent[map[string]knownKey]{Max: maxKeyOwners},
+		verifying: lines{AtOnce: runtime.GOMAXPROCS(0), OfNetwork: verifiedOfNetwork},
+		asking:    lines{AtOnce: asksAtOnce, OfNetwork: asksOfNetwork, Waiting: maxAsking, Timeout: askingTimeout},
+		logging:   weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -270,11 +271,12 @@ func TestWrongAccessKeys(t *testing.T) {
 	}
 }
 
-// An address that guesses JWTs is throttled. Right ones do not count.
+// An address that guesses JWTs is throttled. Right ones from there are admitted.
 func TestWrongJWTs(t *testing.T) {
 	h := newFixture(t)
-	c, s := h.openControl(), h.newSigner()
+	c, s, stranger := h.openControl(), h.newSigner(), h.newSigner()
 	h.gate.guesses.viewers.PerSecond = 0
+	stranger.key = s.key // the signature does not fit
 	of := assetTitle(h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}))
 	right := "?jwt=" + s.sign(of.PlaybackID, time.Hour)
 	const guesser, other = "192.0.2.2", "192.0.2.3"
@@ -283,28 +285,67 @@ func TestWrongJWTs(t *testing.T) {
 		return err
 	}
 	for range wrongAtOnce + 10 {
-		if err := admit(other, right); err != nil {
+		if err := admit(guesser, right); err != nil {
 			t.Fatal(err)
 		}
 		if err := admit(guesser, ""); weir.KindOf(err) != weir.Denied {
 			t.Fatalf("without a JWT: %v", err)
 		}
 	}
-	throttled := weir.KindOf(weir.TooMany(time.Second, ""))
+	wrong := []string{"x", stranger.sign(of.PlaybackID, time.Hour), s.sign("other", time.Hour), strings.Repeat("x", maxJWT+1)}
+	stranger.key.PublicKey = "unknown"
+	wrong = append(wrong, stranger.sign(of.PlaybackID, time.Hour))
 	for i := range wrongAtOnce + 10 {
 		want := weir.Denied
 		if i >= wrongAtOnce {
-			want = throttled
+			want = weir.Busy
 		}
-		if err := admit(guesser, fmt.Sprintf("?jwt=x%d", i)); weir.KindOf(err) != want {
+		if err := admit(guesser, "?jwt="+wrong[i%len(wrong)]); weir.KindOf(err) != want {
 			t.Fatalf("wrong JWT %d: %v, want %s", i, err, want)
 		}
 	}
-	if err := admit(guesser, right); weir.KindOf(err) != throttled {
-		t.Errorf("the right JWT from a throttled address: %v", err)
+	var all sync.WaitGroup
+	for i := range 4 * wrongAtOnce { // at once, beside wrong ones
+		all.Go(func() {
+			if err := admit(guesser, right); err != nil {
+				t.Errorf("a right JWT from a throttled address: %v", err)
+			}
+		})
+		all.Go(func() {
+			if err := admit(guesser, "?jwt="+wrong[i%len(wrong)]); weir.KindOf(err) != weir.Busy {
+				t.Errorf("a wrong JWT from a throttled address: %v", err)
+			}
+		})
 	}
-	if err := admit(other, right); err != nil {
-		t.Error(err)
+	all.Wait()
+	if err := admit(other, "?jwt=x"); weir.KindOf(err) != weir.Denied {
+		t.Errorf("a wrong JWT from another address: %v", err)
+	}
+}
+
+// A signing key counts as soon as it is there, and not for long when it is gone.
+func TestKnownKeys(t *testing.T) {
+	h := newFixture(t)
+	c, first := h.openControl(), h.newSigner()
+	of := assetTitle(h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}))
+	admit := func(s *signer) error {
+		_, err := c.Admit(t.Context(), of, viewer("192.0.2.2", "?jwt="+s.sign(of.PlaybackID, time.Hour)))
+		return err
+	}
+	if err := admit(first); err != nil {
+		t.Fatal(err)
+	}
+	second := h.newSigner()
+	if err := admit(second); err != nil {
+		t.Errorf("with a key that was made after the others were read: %v", err)
+	}
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateSigningKey(t.Context(), first.key.ID, func(k *weir.SigningKey) error { k.Deleted = true; return nil })
+		return err
+	})
+	wait.Until(t, "the deleted key is refused", func() bool { return weir.KindOf(admit(first)) == weir.Denied })
+	if h.gate.keys.Max != maxKeyOwners {
+		t.Errorf("the keys of %d accounts are cached", h.gate.keys.Max)
 	}
 }
 

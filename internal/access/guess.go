@@ -47,6 +47,15 @@ func (g *guesses) refuse() error {
 	return weir.TooMany(time.Second, "too many wrong credentials from this address; try again in a second")
 }
 
+// count counts a wrong credential, and returns the error that says why it is wrong, unless there were too
+// many.
+func (g *guesses) count(c content, r Request, wrong error) error {
+	if kind := weir.KindOf(wrong); kind != weir.Denied && kind != weir.NotFound && kind != weir.Refused || g.of(c, r).Take(r.From, time.Now()) {
+		return wrong
+	}
+	return g.refuse()
+}
+
 // try calls check with a credential of a request, unless too many of its network were wrong. It is
 // counted before it is known to be wrong, so that many at once count too.
 func (g *guesses) try(c content, r Request, check func() error) error {

@@ -15,9 +15,10 @@ import (
 type lines struct {
 	AtOnce    int // for a key
 	OfNetwork int // of these, from one network
-	// Waiting is how many may wait for a key. When more come, the network with the most loses its last.
+	// Waiting is how many may wait for a key; 0 = all. When more come, the network with the most loses its
+	// last.
 	Waiting int
-	Timeout time.Duration // of a wait
+	Timeout time.Duration // of a wait; 0 = none
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -51,13 +52,15 @@ func (l *lines) enter(ctx context.Context, key string, from netip.Prefix) (leave
 	}
 	one.add(from, me)
 	l.next(one)
-	if one.length > l.Waiting {
+	if l.Waiting > 0 && one.length > l.Waiting {
 		one.dropLast()
 	}
 	l.mu.Unlock()
 
-	timeout := time.NewTimer(l.Timeout)
-	defer timeout.Stop()
+	var timeout <-chan time.Time
+	if l.Timeout > 0 {
+		timeout = time.After(l.Timeout)
+	}
 	leave = func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -73,7 +76,7 @@ func (l *lines) enter(ctx context.Context, key string, from netip.Prefix) (leave
 		return nil, errLine()
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timeout.C:
+	case <-timeout:
 		err = errLine()
 	}
 	l.mu.Lock()
