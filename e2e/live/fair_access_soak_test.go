@@ -180,34 +180,42 @@ func fairClips(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, li
 	s := newStream(w, rtmp)
 	e := s.send(liveClip(t))
 	t.Cleanup(e.kill)
-	owner := clientAt(t, "127.0.0.1")
-	clip := func(c *http.Client, key string, from, to time.Duration) int {
+	body := func(from, to time.Duration) map[string]any {
 		now := time.Now()
-		return sendAt(c, http.MethodPost, w.URL+"/api/clip", key, fmt.Sprintf(`{"playbackId":%q,"startTime":%d,"endTime":%d}`,
-			s.playback, now.Add(from).UnixMilli(), now.Add(to).UnixMilli()))
+		return map[string]any{"playbackId": s.playback, "startTime": now.Add(from).UnixMilli(), "endTime": now.Add(to).UnixMilli()}
+	}
+	owner := caller{w, w.Key}
+	// One clip of the owner's is in progress at a time.
+	measure := func() (refused, all int) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			var made struct{ Task struct{ ID string } }
+			all++
+			if owner.do(http.MethodPost, "/api/clip", body(-4*time.Second, -2*time.Second), &made) != http.StatusOK {
+				refused++
+				continue
+			}
+			w.Ended(made.Task.ID)
+		}
+		return refused, all
 	}
 	harness.Eventually(t, func() error {
-		if status := clip(owner, w.Key, -4*time.Second, -2*time.Second); status != http.StatusOK {
+		if status := owner.do(http.MethodPost, "/api/clip", body(-4*time.Second, -2*time.Second), nil); status != http.StatusOK {
 			return fmt.Errorf("a clip is answered with %d", status)
 		}
 		return nil
 	})
-	measure := func() (refused, all int) {
-		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-			if clip(owner, w.Key, -4*time.Second, -2*time.Second) != http.StatusOK {
-				refused++
-			}
-			all++
-		}
-		return refused, all
-	}
 	quietRefused, quietAll := measure()
 	var made atomic.Int64
 	var attackers []*sync.WaitGroup
 	for _, address := range []string{"127.0.0.5", "127.0.0.6"} {
 		c := clientAt(t, address)
 		attackers = append(attackers, until(time.Now().Add(31*time.Second), 1, func() {
-			if clip(c, "", -2*time.Second, 29*time.Second) == http.StatusOK {
+			text, err := json.Marshal(body(-2*time.Second, 29*time.Second))
+			if err != nil {
+				t.Error(err)
+			}
+			if sendAt(c, http.MethodPost, w.URL+"/api/clip", "", string(text)) == http.StatusOK {
 				made.Add(1)
 			}
 			time.Sleep(200 * time.Millisecond)

@@ -115,7 +115,7 @@ func (s *server) byKey(r *request, key string) (weir.Caller, error) {
 // wait. Clients with a valid key at the same address are not affected, because their keys are
 // cached.
 func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
-	address := weir.Network(s.clientAddr(r.Request)).String()
+	address := s.network(r)
 	if err := s.limits.checkWrongKeys(address); err != nil {
 		return weir.Caller{}, err
 	}

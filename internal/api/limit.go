@@ -15,7 +15,7 @@ import (
 type limiter struct {
 	ofKey, ofAccount      int // requests a second; 0 = no limit
 	keys, accounts, wrong weir.Buckets[string]
-	clips                 weir.Buckets[netip.Prefix]
+	clips                 weir.Buckets[string] // of viewers, by network
 }
 
 const (
@@ -35,7 +35,7 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 		keys:     weir.Buckets[string]{AtOnce: ofKey, PerSecond: float64(ofKey), Max: maxCounted},
 		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
 		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
-		clips:    weir.Buckets[netip.Prefix]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
+		clips:    weir.Buckets[string]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *slots) acquire(key string, limit int) (release func(), ok bool) {
 func (s *server) limitKey(r *request) string {
 	switch {
 	case r.caller == nil:
-		return "address/" + weir.Network(s.clientAddr(r.Request)).String()
+		return "address/" + s.network(r)
 	case r.caller.Person():
 		return "user/" + r.caller.UserID
 	}
@@ -104,6 +104,9 @@ func (s *server) limitKey(r *request) string {
 func (s *server) clientAddr(r *http.Request) netip.Addr {
 	return endpoint.ClientAddr(r, s.TrustedProxies)
 }
+
+// network returns the network that counts as one client.
+func (s *server) network(r *request) string { return weir.Network(s.clientAddr(r.Request)).String() }
 
 // base returns the URL at which the caller reached this server, without a slash at its end.
 func (s *server) base(r *http.Request) string {
