@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -178,6 +179,18 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 		return nil // without headers the browser hides the response from the page
 	}
 	corsHeaders(w, origin)
+	return nil
+}
+
+// checkOwnPage refuses the requests that a page of another origin lets the browsers of its readers send
+// without a credential. It could not read the response, but it would have its effect.
+func (s *server) checkOwnPage(r *request) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return weir.Errorf(weir.Unsupported, "without an API key, the body needs the header Content-Type: application/json")
+	}
+	if http.NewCrossOriginProtection().Check(r.Request) != nil && r.Header.Get("Origin") != s.base(r.Request) {
+		return weir.Errorf(weir.Denied, "pages of other origins need an API key for this")
+	}
 	return nil
 }
 

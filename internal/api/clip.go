@@ -170,6 +170,9 @@ func (s *server) mayClip(r *request, body weir.NewClip, c clippable) error {
 		}
 		return nil
 	}
+	if err := s.checkOwnPage(r); err != nil {
+		return err
+	}
 	allowed, err := s.viewersMayClip(r.Context(), c)
 	if err != nil {
 		return err

@@ -484,6 +484,7 @@ func TestClipOfViewer(t *testing.T) {
 		body := fmt.Sprintf(`{"playbackId":%q,"startTime":0,"endTime":1000}`, playbackID)
 		r := httptest.NewRequest(http.MethodPost, "http://weir.test/api/clip", strings.NewReader(body))
 		r.RemoteAddr = address + ":1"
+		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		f.server.ServeHTTP(w, r)
 		f.check(t, 0, r, w)
@@ -526,5 +527,49 @@ func TestClipOfViewer(t *testing.T) {
 	}
 	if got := send(asset, "192.0.2.3"); got != full {
 		t.Errorf("another address: %s, want %s", got, full)
+	}
+}
+
+// A page of another origin can't let its readers make clips.
+func TestClipOfForeignPage(t *testing.T) {
+	f := newFixture(t)
+	f.seedClips(t)
+	f.server.PublicClips = true
+	f.server.limits.clips.AtOnce = 1000
+	body := fmt.Sprintf(`{"playbackId":%q,"startTime":0,"endTime":1000}`, f.vars["asset.playback"])
+	const json, here = "application/json", "http://weir.test"
+	for i, tt := range []struct {
+		as      string
+		headers []string // pairs
+		want    int
+	}{
+		{"anon", []string{"Content-Type", json}, http.StatusOK}, // a program
+		{"anon", []string{"Content-Type", json + "; charset=utf-8", "Origin", here, "Sec-Fetch-Site", "same-origin"}, http.StatusOK},
+		{"anon", []string{"Content-Type", json, "Origin", here}, http.StatusOK}, // an old browser
+		{"anon", []string{"Content-Type", json, "Origin", "https://proxied.example", "Sec-Fetch-Site", "same-origin"}, http.StatusOK},
+		{"anon", []string{"Content-Type", json, "Origin", "https://other.example", "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"anon", []string{"Content-Type", json, "Origin", "http://other.weir.test", "Sec-Fetch-Site", "same-site"}, http.StatusForbidden},
+		{"anon", []string{"Content-Type", json, "Origin", "https://other.example"}, http.StatusForbidden},
+		{"anon", []string{"Content-Type", json, "Origin", "null", "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"anon", []string{"Content-Type", json, "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"anon", []string{"Content-Type", "text/plain", "Origin", "https://other.example", "Sec-Fetch-Site", "cross-site"}, http.StatusUnsupportedMediaType},
+		{"anon", []string{"Content-Type", "text/plain", "Origin", here, "Sec-Fetch-Site", "same-origin"}, http.StatusUnsupportedMediaType},
+		{"anon", []string{"Content-Type", "text/plain; application/json"}, http.StatusUnsupportedMediaType},
+		{"anon", nil, http.StatusUnsupportedMediaType},
+		{"ann", []string{"Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, http.StatusOK}, // the key decides
+	} {
+		r := httptest.NewRequest(http.MethodPost, here+"/api/clip", strings.NewReader(body))
+		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i)
+		for k := 0; k < len(tt.headers); k += 2 {
+			r.Header.Set(tt.headers[k], tt.headers[k+1])
+		}
+		r.Header.Set("Authorization", f.credential(tt.as))
+		f.server.MaxPendingTasks = 0
+		w := httptest.NewRecorder()
+		f.server.ServeHTTP(w, r)
+		f.check(t, 0, r, w)
+		if w.Code != tt.want {
+			t.Errorf("%s with %q: %d %s, want %d", tt.as, tt.headers, w.Code, w.Body, tt.want)
+		}
 	}
 }

@@ -271,6 +271,9 @@ func (f *fixture) play(t *testing.T, step int, text string) string {
 		t.Fatalf("step %d: no request in %q", step, text)
 	}
 	r := httptest.NewRequest(method, "http://weir.test"+strings.TrimPrefix(path, "http://weir.test"), strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for line := range strings.SplitSeq(headers, "\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
 			r.Header.Set(name, value)
