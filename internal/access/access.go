@@ -126,7 +126,8 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 		return d, nil
 	}
 	d.RefreshInterval = c.refreshInterval()
-	return d, g.checkCredential(ctx, c, r, &d)
+	err = g.checkCredential(ctx, c, r, &d)
+	return d, err
 }
 
 // checkCredential returns nil when the credential of a viewer admits to content that is not public. It

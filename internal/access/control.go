@@ -156,7 +156,8 @@ func (c *Control) check(ctx context.Context, t Title, r Request, v Viewer) (Deci
 		return Decision{}, err
 	}
 	r.PlaybackID, r.From = t.PlaybackID, weir.Network(v.Client.Address())
-	return d, c.gate.checkCredential(ctx, t.content(), r, &d)
+	err = c.gate.checkCredential(ctx, t.content(), r, &d)
+	return d, err
 }
 
 // stillAdmitted returns nil while the admission of a viewer is valid: the owner is not suspended, the

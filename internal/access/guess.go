@@ -66,7 +66,7 @@ func (g *guesses) try(c content, r Request, check func() error) error {
 		return g.refuse()
 	}
 	err := check()
-	if err == nil || weir.KindOf(err) == weir.Internal {
+	if kind := weir.KindOf(err); err == nil || kind == weir.Internal || kind == weir.Busy {
 		g.of(c, r).Return(r.From)
 	}
 	return err
