@@ -30,6 +30,9 @@ func TestFairSoak(t *testing.T) {
 	}{
 		{"webhooks", fairWebhooks},
 		{"viewers", fairViewers},
+		{"gate", fairGate},
+		{"JWTs", fairJWTs},
+		{"clips", fairClips},
 		{"media", fairMedia},
 		{"disk", fairDisk},
 		{"tokens", fairTokens},

@@ -1,18 +1,18 @@
 // Package access decides whether a viewer may play something, and under which token.
 //
 // Streams and assets have a playback policy; without one they are public. A [Gate] checks a viewer
-// against it, once for each question: [Gate.Check] is what the API offers to other media servers. A
-// policy can require a JWT that the owner of the content signed with one of the signing keys of its
-// project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
-// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
-// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
-// refused.
+// against it: [Gate.Check] is what the API offers to other media servers. A policy can require a JWT
+// that the owner of the content signed with one of the signing keys of its project (jwt.go), or an
+// access key, which the owner's own server checks: weir asks it by a webhook (ask.go), for one network
+// after the other (line.go), and remembers what it has said for as long as it is valid
+// (admission.go). The rules of all policies are in this file: content that is deleted or suspended,
+// or whose owner is, looks as if it did not exist, and pages of other origins are refused. A network
+// that shows too many wrong credentials must wait (guess.go).
 //
 // A [Control] admits the viewers of weir itself. [Control.Admit] is called once for every request
-// (control.go). It asks the gate when a viewer comes, and remembers what the gate and access
-// webhooks have said for as long as it is valid (admission.go). A viewer of something that is not
-// public gets a token for the addresses of all further requests (token.go). A token of a stream has
-// a short life, which each use or a newer JWT extends (renew.go).
+// (control.go). It asks the gate when a viewer comes. A viewer of something that is not public gets a
+// token for the addresses of all further requests (token.go). A token of a stream has a short life,
+// which each use or a newer JWT extends (renew.go).
 package access
 
 import (
@@ -20,7 +20,9 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -35,29 +37,46 @@ type Gate struct {
 	hooks *webhook.Sender
 	log   *slog.Logger
 
-	logging  weir.Buckets[string] // lines in the logs of access webhooks, by webhook
-	unlogged atomic.Int64
+	guesses    guesses
+	keys       store.Recent[map[string]knownKey] // signing keys by their public keys, of an account
+	verifying  lines                             // JWTs
+	admissions admissions
+	asking     lines                // requests to access webhooks, by the account that they are of
+	logging    weir.Buckets[string] // lines in the logs of access webhooks, by webhook
+	unlogged   atomic.Int64
 }
 
 // Stats are the counts of a Gate.
 type Stats struct {
-	Unlogged int64 // requests that were left out of the log of their access webhook
+	Unlogged  int64 // requests that were left out of the log of their access webhook
+	Throttled int64 // viewers refused because of wrong credentials from their network
 }
 
 // Stats returns the current counts.
-func (g *Gate) Stats() Stats { return Stats{Unlogged: g.unlogged.Load()} }
+func (g *Gate) Stats() Stats {
+	return Stats{Unlogged: g.unlogged.Load(), Throttled: g.guesses.throttled.Load()}
+}
 
 // New returns a Gate that asks access webhooks through hooks.
 func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 	return &Gate{
 		store: st, hooks: hooks, log: log,
-		logging: weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
+		guesses: newGuesses(), admissions: newAdmissions(),
+		keys:      store.Recent[map[string]knownKey]{Max: maxKeyOwners},
+		verifying: lines{AtOnce: runtime.GOMAXPROCS(0), OfNetwork: verifiedOfNetwork},
+		asking:    lines{AtOnce: asksAtOnce, OfNetwork: asksOfNetwork, Waiting: maxAsking, Timeout: askingTimeout},
+		logging:   weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
 	}
 }
 
 // Request is the request of a viewer to play.
 type Request struct {
 	PlaybackID string
+	// From is the network of whoever sends the request: a viewer, or a media server for its viewers.
+	From netip.Prefix
+	// ServerOf is the account whose API key a media server has sent; "" = none. To the content of
+	// others it is a viewer.
+	ServerOf string
 	// JWT is that of the viewer, which Check verifies.
 	JWT weir.Secret
 	// PublicKey is the `pub` of a JWT that a media server has verified already. It is ignored if
@@ -68,6 +87,8 @@ type Request struct {
 	Headers http.Header
 	// Viewer has further members of the body that is sent to an access webhook.
 	Viewer map[string]json.RawMessage
+
+	known bool // the viewer has a token, so the credential was right before
 }
 
 // Decision has the terms on which a viewer may play.
@@ -104,10 +125,14 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	if !c.policy.Private() {
 		return d, nil
 	}
-	d.RefreshInterval = defaultRefresh
-	if seconds := c.policy.RefreshInterval; seconds > 0 {
-		d.RefreshInterval = time.Duration(min(seconds, maxRefresh.Seconds()) * float64(time.Second))
-	}
+	d.RefreshInterval = c.refreshInterval()
+	err = g.checkCredential(ctx, c, r, &d)
+	return d, err
+}
+
+// checkCredential returns nil when the credential of a viewer admits to content that is not public. It
+// adds to the decision what it depends on.
+func (g *Gate) checkCredential(ctx context.Context, c content, r Request, d *Decision) (err error) {
 	switch c.policy.Type {
 	case weir.PolicyJWT:
 		d.KeyID, d.Expires, err = g.checkJWT(ctx, c, r)
@@ -116,7 +141,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	default:
 		err = weir.Errorf(weir.Refused, "unknown playbackPolicy type: %s", c.policy.Type)
 	}
-	return d, err
+	return err
 }
 
 // terms returns the terms of an account for all viewers. An administrator's account has a limit of
@@ -159,6 +184,17 @@ type content struct {
 	projectID  string
 	policy     *weir.PlaybackPolicy
 }
+
+// refreshInterval returns after what time an access webhook is asked again.
+func (c content) refreshInterval() time.Duration {
+	if seconds := c.policy.RefreshInterval; seconds > 0 {
+		return time.Duration(min(seconds, maxRefresh.Seconds()) * float64(time.Second))
+	}
+	return defaultRefresh
+}
+
+// isServer reports whether a request is of a media server of the owner of the content.
+func (c content) isServer(r Request) bool { return r.ServerOf != "" && r.ServerOf == c.userID }
 
 // owns reports whether a signing key is of the project of the content.
 func (c content) owns(key weir.SigningKey) bool {

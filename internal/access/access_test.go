@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -330,6 +331,7 @@ func TestJWT(t *testing.T) {
 			})
 			return err
 		})
+		h.gate.keys.Forget(h.ann.ID) // a moment later
 	}
 	change(func(k *weir.SigningKey) { k.Disabled = true })
 	h.refused(es256(good), weir.Denied, "The public key is disabled or deleted")
@@ -339,6 +341,7 @@ func TestJWT(t *testing.T) {
 	twin := key
 	twin.ID = weir.NewID()
 	h.write(func(tx *store.Tx) error { return tx.CreateSigningKey(t.Context(), &twin) })
+	h.gate.keys.Forget(h.ann.ID)
 	h.refused(es256(good), weir.Refused, "Multiple signing keys found for the same public key.")
 }
 
@@ -381,7 +384,8 @@ func TestWebhook(t *testing.T) {
 	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(t.Context(), &hook) })
 	policy := weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID, WebhookContext: json.RawMessage(`{"movie":7}`), RefreshInterval: 1.5}
 	s := h.newStream(&policy)
-	r := Request{PlaybackID: s.PlaybackID, AccessKey: "planted-key", Viewer: map[string]json.RawMessage{
+	// About the viewers of the owner's media server, it is asked each time.
+	r := Request{PlaybackID: s.PlaybackID, ServerOf: h.ann.ID, AccessKey: "planted-key", Viewer: map[string]json.RawMessage{
 		"userIP": json.RawMessage(`"192.0.2.7"`), "playURL": json.RawMessage(`"https://x.example/hls?accessKey=planted-key"`),
 		"headers": json.RawMessage(`{"Cookie":"planted-cookie"}`), "context": json.RawMessage(`"forged"`), "accessKey": json.RawMessage(`"forged"`), "n": json.RawMessage(`12345678901234567890`),
 	}}
@@ -476,13 +480,7 @@ func TestWebhookLogIsBounded(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(server.Close)
-	hook, err := weir.WebhookBody{Name: "gate", URL: server.URL, Events: []weir.EventName{}}.
-		Webhook(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(t.Context(), &hook) })
-	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID})
+	s := h.newStream(h.hookAt(server.URL))
 	for i := range logAtOnce + 20 {
 		h.allowed(Request{PlaybackID: s.PlaybackID, AccessKey: weir.Secret(fmt.Sprint(i))})
 	}
@@ -550,11 +548,12 @@ func FuzzJWT(f *testing.F) {
 	}
 	f.Cleanup(st.Close)
 	gate := New(st, nil, slog.New(slog.DiscardHandler))
+	gate.guesses.viewers.AtOnce = math.MaxInt
 	f.Fuzz(func(t *testing.T, text string) {
 		// There is no signing key at all, so none can be good.
-		_, _, err := gate.verify(t.Context(), content{playbackID: "p"}, text)
+		_, _, err := gate.checkJWT(t.Context(), content{playbackID: "p"}, Request{JWT: weir.Secret(text)})
 		if err == nil || weir.KindOf(err) != weir.Denied {
-			t.Errorf("verify(%q) = %v", text, err)
+			t.Errorf("checkJWT(%q) = %v", text, err)
 		}
 	})
 }

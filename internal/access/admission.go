@@ -1,109 +1,131 @@
 package access
 
 import (
-	"context"
 	"crypto/sha256"
+	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
-
-	"weir/internal/weir"
 )
 
 // admissions remembers the viewers that access webhooks have admitted, and until when. Otherwise a
 // player that sends its access key with every request would cause a call for every segment. Those
 // that were refused are remembered for a moment, because players try again.
 type admissions struct {
-	calls   singleflight.Group
-	mu      sync.Mutex
-	till    map[admission]time.Time
-	refused map[admission]refusal
-}
-
-type refusal struct {
-	err  error
-	till time.Time
+	calls    singleflight.Group
+	admitted outcomes
+	refused  outcomes
 }
 
 // admission is the hash of an access key and the policy that it was checked against.
 type admission [sha256.Size]byte
 
 const (
-	maxAdmissions = 10_000 // and as many refusals
-	refusalLife   = 10 * time.Second
+	maxAdmissions    = 10_000 // of an account, and as many refusals
+	maxAllAdmissions = 100_000
+	refusalLife      = 10 * time.Second
 )
 
 func newAdmissions() admissions {
-	return admissions{till: map[admission]time.Time{}, refused: map[admission]refusal{}}
+	return admissions{
+		admitted: outcomes{max: maxAdmissions, maxAll: maxAllAdmissions},
+		refused:  outcomes{max: maxAdmissions, maxAll: maxAllAdmissions},
+	}
 }
 
-// askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of
-// the policy. A viewer that it has just refused is refused without a request.
-func (c *Control) askWebhook(ctx context.Context, t Title, v Viewer, token *Token, accessKey string) error {
-	if t.asksAgain() && len(accessKey) > maxAccessKey {
-		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", maxAccessKey)
-	}
-	pass := admissionOf(&t, accessKey)
-	switch admitted, refused := c.admissions.find(pass, time.Now()); {
-	case admitted:
-		return c.stillAdmitted(ctx, t.PlaybackID, "")
-	case refused != nil:
-		return refused
-	}
-	request := Request{PlaybackID: t.PlaybackID, AccessKey: weir.Secret(accessKey), Headers: v.Request.Header, Viewer: v.Client.Describe()}
-	_, err, _ := c.admissions.calls.Do(string(pass[:]), func() (any, error) {
-		// Other requests of the viewer wait for the response too. A viewer with a token was admitted
-		// with this access key before.
-		ctx := context.WithoutCancel(ctx)
-		var decision Decision
-		var err error
-		if token != nil {
-			decision, err = c.gate.Check(ctx, request)
-		} else {
-			decision, err = c.checkCredential(ctx, v, request)
-		}
-		switch {
-		case err == nil:
-			c.admissions.note(pass, time.Now().Add(decision.RefreshInterval))
-		case weir.KindOf(err) == weir.Denied:
-			c.admissions.refuse(pass, err, time.Now().Add(refusalLife))
-		}
-		return nil, err
-	})
-	return err
-}
-
-func admissionOf(t *Title, accessKey string) admission {
-	p := t.Policy
-	return sha256.Sum256([]byte(t.PlaybackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
+func admissionOf(c content, accessKey string) admission {
+	p := c.policy
+	return sha256.Sum256([]byte(c.playbackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
 }
 
 // find reports whether an admission is valid, and returns the error if it was refused.
-func (a *admissions) find(one admission, now time.Time) (admitted bool, refused error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r := a.refused[one]; now.Before(r.till) {
-		return false, r.err
+func (a *admissions) find(userID string, one admission, now time.Time) (admitted bool, refused error) {
+	if r, ok := a.refused.find(userID, one, now); ok {
+		return false, r
 	}
-	return now.Before(a.till[one]), nil
+	_, admitted = a.admitted.find(userID, one, now)
+	return admitted, nil
 }
 
-func (a *admissions) note(one admission, till time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.till) >= maxAdmissions {
-		clear(a.till) // they are asked again
-	}
-	a.till[one] = till
-	delete(a.refused, one)
+func (a *admissions) note(userID string, one admission, till time.Time) {
+	a.admitted.note(userID, one, outcome{till: till})
+	a.refused.drop(userID, one)
 }
 
-func (a *admissions) refuse(one admission, err error, till time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.refused) >= maxAdmissions {
-		clear(a.refused)
+func (a *admissions) refuse(userID string, one admission, err error, till time.Time) {
+	a.refused.note(userID, one, outcome{err, till})
+}
+
+// outcomes are what access webhooks have said, by account. What the viewers of one account cause
+// takes nothing from those of another: the account that has the most forgets them.
+type outcomes struct {
+	max, maxAll int
+
+	mu    sync.Mutex
+	all   int
+	users map[string]map[admission]outcome
+}
+
+type outcome struct {
+	err  error // nil = the viewer was admitted
+	till time.Time
+}
+
+func (o *outcomes) find(userID string, one admission, now time.Time) (error, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found := o.users[userID][one]
+	return found.err, now.Before(found.till)
+}
+
+func (o *outcomes) note(userID string, one admission, is outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, known := o.users[userID][one]; !known {
+		o.makeRoom(userID, time.Now())
+		o.all++
 	}
-	a.refused[one] = refusal{err, till}
+	if o.users == nil {
+		o.users = map[string]map[admission]outcome{}
+	}
+	if o.users[userID] == nil {
+		o.users[userID] = map[admission]outcome{}
+	}
+	o.users[userID][one] = is
+}
+
+func (o *outcomes) drop(userID string, one admission) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, known := o.users[userID][one]; known {
+		delete(o.users[userID], one)
+		o.all--
+	}
+}
+
+// makeRoom makes room for another outcome of an account. What is forgotten is asked for again. It
+// forgets much, so that it rarely runs.
+func (o *outcomes) makeRoom(userID string, now time.Time) {
+	full, fullAll := len(o.users[userID]) >= o.max, o.all >= o.maxAll
+	if !full && !fullAll {
+		return
+	}
+	o.all = 0
+	most := ""
+	for id, of := range o.users {
+		maps.DeleteFunc(of, func(_ admission, is outcome) bool { return !now.Before(is.till) })
+		if len(of) == 0 || full && id == userID && len(of) > o.max/2 {
+			delete(o.users, id)
+			continue
+		}
+		o.all += len(of)
+		if len(of) > len(o.users[most]) {
+			most = id
+		}
+	}
+	if fullAll && o.all > o.maxAll/2 {
+		o.all -= len(o.users[most])
+		delete(o.users, most)
+	}
 }

@@ -18,11 +18,76 @@ const (
 	maxLogging   = 10_000 // webhooks
 )
 
-// askWebhook returns nil when the owner's own server allows the viewer to play.
+const (
+	// So many questions to the access webhooks of an account are sent at once, and of these so many for
+	// viewers of one network. They are fewer than the requests that webhook.Sender sends, so that some
+	// are left for the owner's tests.
+	asksAtOnce    = 24
+	asksOfNetwork = 8
+	// maxAsking is how many viewers may wait to be asked about, and askingTimeout how long.
+	maxAsking     = 2000
+	askingTimeout = 20 * time.Second
+)
+
+// askWebhook returns nil if the owner's own server allows the viewer to play, or did so within the
+// interval of the policy. A viewer whom it has just refused is refused without a question. About the
+// viewers of the owner's media servers it is always asked: they remember what it says themselves.
 func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	if r.AccessKey == "" {
 		return weir.Errorf(weir.Denied, "Content is gated and requires an access key")
 	}
+	if c.isServer(r) {
+		return g.inTurn(ctx, c, r, func() error {
+			return g.guesses.try(c, r, func() error { return g.ask(ctx, c, r) })
+		})
+	}
+	pass := admissionOf(c, r.AccessKey.Reveal())
+	unlessKnown := func(ask func() error) error {
+		if ok, err := g.admissions.find(c.userID, pass, time.Now()); ok || err != nil {
+			return err
+		}
+		return ask()
+	}
+	return unlessKnown(func() error {
+		return g.inTurn(ctx, c, r, func() error {
+			return unlessKnown(func() error { // because of another request with the same key
+				return g.guesses.try(c, r, func() error { return g.askOnce(ctx, c, r, pass) })
+			})
+		})
+	})
+}
+
+// inTurn calls ask when it is the turn of a request. One that would be refused does not wait.
+func (g *Gate) inTurn(ctx context.Context, c content, r Request, ask func() error) error {
+	if !r.known && !g.guesses.of(c, r).Allows(r.From, time.Now()) {
+		return g.guesses.refuse()
+	}
+	leave, err := g.asking.enter(ctx, c.userID, r.From)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return ask()
+}
+
+// askOnce asks the access webhook, once for all requests with the same key at the same time, and
+// remembers what it says.
+func (g *Gate) askOnce(ctx context.Context, c content, r Request, pass admission) error {
+	_, err, _ := g.admissions.calls.Do(string(pass[:]), func() (any, error) {
+		err := g.ask(context.WithoutCancel(ctx), c, r)
+		switch {
+		case err == nil:
+			g.admissions.note(c.userID, pass, time.Now().Add(c.refreshInterval()))
+		case weir.KindOf(err) == weir.Denied:
+			g.admissions.refuse(c.userID, pass, err, time.Now().Add(refusalLife))
+		}
+		return nil, err
+	})
+	return err
+}
+
+// ask asks the access webhook.
+func (g *Gate) ask(ctx context.Context, c content, r Request) error {
 	hook, err := g.store.Webhook(ctx, c.policy.WebhookID)
 	if weir.IsNotFound(err) || err == nil && (hook.Deleted || hook.UserID != c.userID) {
 		return weir.Errorf(weir.Denied, "Content is gated and corresponding webhook not found")

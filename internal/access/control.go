@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"weir/internal/store"
@@ -18,22 +17,23 @@ import (
 // Gate has decided, and gives viewers of titles that are not public a token for the requests that
 // follow. It is safe for concurrent use.
 type Control struct {
-	gate       *Gate
-	tokens     tokens
-	renewals   renewals
-	admissions admissions
-	grants     store.Recent[Decision]     // results of Gate.Recheck, by playback id and signing key
-	wrong      weir.Buckets[netip.Prefix] // wrong credentials
-	throttled  atomic.Int64
+	gate     *Gate
+	tokens   tokens
+	renewals renewals
+	grants   store.Recent[Decision] // results of Gate.Recheck, by playback id and signing key
 }
 
 // Title is an asset or a stream that somebody wants to play.
 type Title struct {
 	PlaybackID string
+	UserID     string // of its owner
+	ProjectID  string
 	Policy     *weir.PlaybackPolicy
 	Stream     bool          // it is a stream, not an asset
 	Length     time.Duration // of an asset, as far as it is known
 }
+
+func (t *Title) content() content { return content{t.PlaybackID, t.UserID, t.ProjectID, t.Policy} }
 
 // asksAgain reports whether the access webhook checks viewers with a token again, after the
 // interval of the policy.
@@ -66,15 +66,7 @@ type Client interface {
 	Describe() map[string]json.RawMessage
 }
 
-const (
-	maxGrants = 10_000
-
-	// A network may send so many wrong credentials at once, and then so many a second.
-	wrongAtOnce    = 100
-	wrongPerSecond = 1
-	// maxNetworks is the maximum number of networks whose wrong credentials are counted at once.
-	maxNetworks = 100_000
-)
+const maxGrants = 10_000
 
 // OpenControl returns a Control that asks the gate. The first one makes the secret of the tokens,
 // which all nodes have.
@@ -87,10 +79,7 @@ func OpenControl(ctx context.Context, gate *Gate) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{
-		gate: gate, renewals: newRenewals(gate.store), admissions: newAdmissions(), grants: store.Recent[Decision]{Max: maxGrants},
-		wrong: weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxNetworks},
-	}
+	c := &Control{gate: gate, renewals: newRenewals(gate.store), grants: store.Recent[Decision]{Max: maxGrants}}
 	return c, c.tokens.use(secret)
 }
 
@@ -146,25 +135,28 @@ func credentials(r *http.Request) (jwt, accessKey string) {
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (c *Control) checkJWT(ctx context.Context, t Title, v Viewer, jwt string) (Decision, error) {
-	return c.checkCredential(ctx, v, Request{PlaybackID: t.PlaybackID, JWT: weir.Secret(jwt), Headers: v.Request.Header})
+	return c.check(ctx, t, Request{JWT: weir.Secret(jwt)}, v)
 }
 
-// checkCredential asks the gate about the credential that a viewer has shown, if there is one. An address may
-// send only so many wrong ones: each costs a signature check or a request to an access webhook.
-func (c *Control) checkCredential(ctx context.Context, v Viewer, r Request) (Decision, error) {
-	if r.JWT == "" && r.AccessKey == "" {
-		return c.gate.Check(ctx, r)
+// askWebhook returns an error if the access webhook does not admit the viewer.
+func (c *Control) askWebhook(ctx context.Context, t Title, v Viewer, token *Token, accessKey string) error {
+	if t.asksAgain() && len(accessKey) > maxAccessKey {
+		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", maxAccessKey)
 	}
-	// It is counted before it is known to be wrong, so that many at once count too.
-	from := weir.Network(v.Client.Address())
-	if !c.wrong.Take(from, time.Now()) {
-		c.throttled.Add(1)
-		return Decision{}, weir.TooMany(time.Second, "too many wrong credentials from this address; try again in a second")
+	// A viewer with a token was admitted with this access key before.
+	_, err := c.check(ctx, t, Request{AccessKey: weir.Secret(accessKey), Headers: v.Request.Header, Viewer: v.Client.Describe(), known: token != nil}, v)
+	return err
+}
+
+// check returns an error if the credential in a request does not admit the viewer. It reads nothing of the
+// title that Control knows.
+func (c *Control) check(ctx context.Context, t Title, r Request, v Viewer) (Decision, error) {
+	d, err := c.terms(ctx, t.PlaybackID, "")
+	if err != nil {
+		return Decision{}, err
 	}
-	d, err := c.gate.Check(ctx, r)
-	if err == nil || weir.KindOf(err) == weir.Internal {
-		c.wrong.Return(from)
-	}
+	r.PlaybackID, r.From = t.PlaybackID, weir.Network(v.Client.Address())
+	err = c.gate.checkCredential(ctx, t.content(), r, &d)
 	return d, err
 }
 
@@ -185,11 +177,3 @@ func (c *Control) terms(ctx context.Context, playbackID, keyID string) (Decision
 		return c.gate.Recheck(ctx, playbackID, keyID)
 	})
 }
-
-// ControlStats are the counts of a Control.
-type ControlStats struct {
-	Throttled int64 // requests refused because of wrong credentials from their address
-}
-
-// Stats returns the current counts.
-func (c *Control) Stats() ControlStats { return ControlStats{Throttled: c.throttled.Load()} }

@@ -17,6 +17,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"weir/internal/store"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -41,11 +42,11 @@ func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 }
 
 func assetTitle(a weir.Asset) Title {
-	return Title{PlaybackID: a.PlaybackID, Policy: a.PlaybackPolicy, Length: time.Minute}
+	return Title{PlaybackID: a.PlaybackID, UserID: a.UserID, ProjectID: a.ProjectID, Policy: a.PlaybackPolicy, Length: time.Minute}
 }
 
 func streamTitle(s weir.Stream) Title {
-	return Title{PlaybackID: s.PlaybackID, Policy: s.PlaybackPolicy, Stream: true}
+	return Title{PlaybackID: s.PlaybackID, UserID: s.UserID, ProjectID: s.ProjectID, Policy: s.PlaybackPolicy, Stream: true}
 }
 
 // signer signs JWTs of viewers.
@@ -199,20 +200,26 @@ func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
 		}
 	}))
 	h.Cleanup(receiver.Close)
-	hook, err := weir.WebhookBody{Name: "gate", URL: receiver.URL, Events: []weir.EventName{}}.
+	return h.hookAt(receiver.URL), &asked
+}
+
+// hookAt makes an access webhook of ann's, and returns a policy that names it.
+func (h *fixture) hookAt(url string) *weir.PlaybackPolicy {
+	h.Helper()
+	hook, err := weir.WebhookBody{Name: "gate", URL: url, Events: []weir.EventName{}}.
 		Webhook(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
 	if err != nil {
 		h.Fatal(err)
 	}
 	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(h.Context(), &hook) })
-	return &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID}, &asked
+	return &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID}
 }
 
 // An address that guesses access keys causes few requests.
 func TestWrongAccessKeys(t *testing.T) {
 	h := newFixture(t)
 	c := h.openControl()
-	c.wrong.PerSecond = 0
+	h.gate.guesses.viewers.PerSecond = 0
 	policy, asked := h.accessHook()
 	of := assetTitle(h.newAsset(policy))
 	const guesser, other = "192.0.2.2", "192.0.2.3"
@@ -235,7 +242,7 @@ func TestWrongAccessKeys(t *testing.T) {
 				switch {
 				case weir.KindOf(err) == weir.Denied:
 					refused.Add(1)
-				case err != nil && err.Error() == "too many wrong credentials from this address; try again in a second":
+				case weir.KindOf(err) == weir.Busy:
 					throttled.Add(1)
 				default:
 					t.Errorf("a guess: %v", err)
@@ -244,8 +251,8 @@ func TestWrongAccessKeys(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := asked.Load() - 1; n != wrongAtOnce || refused.Load() != n || throttled.Load() != guesses-n || c.Stats().Throttled != guesses-n {
-		t.Errorf("%d requests, %d refused, %d throttled, %+v", n, refused.Load(), throttled.Load(), c.Stats())
+	if n := asked.Load() - 1; n != wrongAtOnce || refused.Load() != n || throttled.Load() != guesses-n || h.gate.Stats().Throttled != guesses-n {
+		t.Errorf("%d requests, %d refused, %d throttled, %+v", n, refused.Load(), throttled.Load(), h.gate.Stats())
 	}
 	page, err := h.store.WebhookLogs(t.Context(), store.Query{Limit: store.MaxLimit})
 	if err != nil || len(page.Items) > wrongAtOnce+10 {
@@ -264,11 +271,12 @@ func TestWrongAccessKeys(t *testing.T) {
 	}
 }
 
-// An address that guesses JWTs is throttled. Right ones do not count.
+// An address that guesses JWTs is throttled. Right ones from there are admitted.
 func TestWrongJWTs(t *testing.T) {
 	h := newFixture(t)
-	c, s := h.openControl(), h.newSigner()
-	c.wrong.PerSecond = 0
+	c, s, stranger := h.openControl(), h.newSigner(), h.newSigner()
+	h.gate.guesses.viewers.PerSecond = 0
+	stranger.key = s.key // the signature does not fit
 	of := assetTitle(h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}))
 	right := "?jwt=" + s.sign(of.PlaybackID, time.Hour)
 	const guesser, other = "192.0.2.2", "192.0.2.3"
@@ -277,27 +285,98 @@ func TestWrongJWTs(t *testing.T) {
 		return err
 	}
 	for range wrongAtOnce + 10 {
-		if err := admit(other, right); err != nil {
+		if err := admit(guesser, right); err != nil {
 			t.Fatal(err)
 		}
 		if err := admit(guesser, ""); weir.KindOf(err) != weir.Denied {
 			t.Fatalf("without a JWT: %v", err)
 		}
 	}
-	throttled := weir.KindOf(weir.TooMany(time.Second, ""))
+	wrong := []string{"x", stranger.sign(of.PlaybackID, time.Hour), s.sign("other", time.Hour), strings.Repeat("x", maxJWT+1)}
+	stranger.key.PublicKey = "unknown"
+	wrong = append(wrong, stranger.sign(of.PlaybackID, time.Hour))
 	for i := range wrongAtOnce + 10 {
 		want := weir.Denied
 		if i >= wrongAtOnce {
-			want = throttled
+			want = weir.Busy
 		}
-		if err := admit(guesser, fmt.Sprintf("?jwt=x%d", i)); weir.KindOf(err) != want {
+		if err := admit(guesser, "?jwt="+wrong[i%len(wrong)]); weir.KindOf(err) != want {
 			t.Fatalf("wrong JWT %d: %v, want %s", i, err, want)
 		}
 	}
-	if err := admit(guesser, right); weir.KindOf(err) != throttled {
-		t.Errorf("the right JWT from a throttled address: %v", err)
+	var all sync.WaitGroup
+	for i := range 4 * wrongAtOnce { // at once, beside wrong ones
+		all.Go(func() {
+			if err := admit(guesser, right); err != nil {
+				t.Errorf("a right JWT from a throttled address: %v", err)
+			}
+		})
+		all.Go(func() {
+			if err := admit(guesser, "?jwt="+wrong[i%len(wrong)]); weir.KindOf(err) != weir.Busy {
+				t.Errorf("a wrong JWT from a throttled address: %v", err)
+			}
+		})
 	}
-	if err := admit(other, right); err != nil {
-		t.Error(err)
+	all.Wait()
+	if err := admit(other, "?jwt=x"); weir.KindOf(err) != weir.Denied {
+		t.Errorf("a wrong JWT from another address: %v", err)
+	}
+}
+
+// A signing key counts as soon as it is there, and not for long when it is gone.
+func TestKnownKeys(t *testing.T) {
+	h := newFixture(t)
+	c, first := h.openControl(), h.newSigner()
+	of := assetTitle(h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}))
+	admit := func(s *signer) error {
+		_, err := c.Admit(t.Context(), of, viewer("192.0.2.2", "?jwt="+s.sign(of.PlaybackID, time.Hour)))
+		return err
+	}
+	if err := admit(first); err != nil {
+		t.Fatal(err)
+	}
+	second := h.newSigner()
+	if err := admit(second); err != nil {
+		t.Errorf("with a key that was made after the others were read: %v", err)
+	}
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateSigningKey(t.Context(), first.key.ID, func(k *weir.SigningKey) error { k.Deleted = true; return nil })
+		return err
+	})
+	wait.Until(t, "the deleted key is refused", func() bool { return weir.KindOf(admit(first)) == weir.Denied })
+	if h.gate.keys.Max != maxKeyOwners {
+		t.Errorf("the keys of %d accounts are cached", h.gate.keys.Max)
+	}
+}
+
+// A crowd gets in at once: those beyond what the webhook is asked at once wait for their turn.
+func TestCrowdAtAccessWebhook(t *testing.T) {
+	h := newFixture(t)
+	c := h.openControl()
+	var now, most atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(5 * time.Millisecond) // as long as a server takes
+	}))
+	t.Cleanup(receiver.Close)
+	of := assetTitle(h.newAsset(h.hookAt(receiver.URL)))
+	var all sync.WaitGroup
+	for i := range 1000 {
+		address := fmt.Sprintf("192.0.%d.%d", 2+i/250, i%250)
+		if i%4 == 0 {
+			address = "192.0.2.254" // many are behind one
+		}
+		all.Go(func() {
+			if _, err := c.Admit(t.Context(), of, viewer(address, fmt.Sprint("?accessKey=", i))); err != nil {
+				t.Errorf("viewer %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n > asksAtOnce {
+		t.Errorf("the webhook was asked about %d viewers at once", n)
 	}
 }

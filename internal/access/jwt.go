@@ -6,18 +6,26 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"weir/internal/store"
 	"weir/internal/weir"
 )
 
 // maxLifetime is the maximum time until a JWT expires.
 const maxLifetime = 7 * 24 * time.Hour
 
-// maxJWT is the maximum size of a JWT.
-const maxJWT = 16 << 10
+const (
+	// maxJWT is the maximum size of a JWT.
+	maxJWT = 16 << 10
+	// verifiedOfNetwork is how many JWTs from one network are verified at once.
+	verifiedOfNetwork = 2
+	// maxKeyOwners is the maximum number of accounts whose signing keys are cached.
+	maxKeyOwners = 10_000
+)
 
 // claims are the claims of a viewer's JWT.
 type claims struct {
@@ -25,84 +33,146 @@ type claims struct {
 	PublicKey string `json:"pub"` // of the signing key, as the API shows it
 }
 
+// knownKey is a signing key that can be used without a query.
+type knownKey struct {
+	weir.SigningKey
+	public *ecdsa.PublicKey
+}
+
 // checkJWT returns the owner's key that signed the viewer's JWT and the time when the JWT
-// expires, or an error if the JWT is invalid.
+// expires, or an error if the JWT is invalid. Only an invalid one counts as a wrong credential: a valid
+// one is never refused for those that others at the same address send.
 func (g *Gate) checkJWT(ctx context.Context, c content, r Request) (keyID string, expires time.Time, err error) {
-	var key weir.SigningKey
+	publicKey := r.PublicKey
 	if r.JWT != "" {
-		key, expires, err = g.verify(ctx, c, r.JWT.Reveal())
-	} else {
-		key, err = g.signingKey(ctx, c, r.PublicKey)
+		var found claims
+		if len(r.JWT) > maxJWT {
+			return "", expires, g.guesses.count(c, r, badJWT("it is too long"))
+		}
+		if _, _, err := jwt.NewParser().ParseUnverified(r.JWT.Reveal(), &found); err != nil {
+			return "", expires, g.guesses.count(c, r, badJWT("it is malformed"))
+		}
+		publicKey = found.PublicKey
 	}
+	if publicKey == "" {
+		return "", expires, weir.Errorf(weir.Denied, "Content is gated and requires a public key")
+	}
+	key, err := g.signingKey(ctx, c, r, publicKey)
 	if err != nil {
-		return "", time.Time{}, err
+		return "", expires, err
+	}
+	if r.JWT != "" {
+		if expires, err = g.verify(ctx, c, r, key); err != nil {
+			return "", expires, g.guesses.count(c, r, err)
+		}
 	}
 	g.store.SawSigningKey(key.ID, time.Now())
 	return key.ID, expires, nil
 }
 
-// verify checks a viewer's JWT. It returns the key it was signed with and when it expires.
-func (g *Gate) verify(ctx context.Context, c content, text string) (key weir.SigningKey, expires time.Time, err error) {
-	if len(text) > maxJWT {
-		return key, expires, badJWT("it is too long")
+// verify checks that a viewer's JWT is signed with a key, and returns when it expires.
+func (g *Gate) verify(ctx context.Context, c content, r Request, key knownKey) (expires time.Time, err error) {
+	leave, err := g.verifying.enter(ctx, "", r.From)
+	if err != nil {
+		return expires, err
 	}
+	defer leave()
 	var found claims
-	var keyErr error // our own error, which is more precise than the parser's
-	_, err = jwt.ParseWithClaims(text, &found, func(*jwt.Token) (any, error) {
-		if key, keyErr = g.signingKey(ctx, c, found.PublicKey); keyErr != nil {
-			return nil, keyErr
-		}
-		public, err := parsePublicKey(key.PublicKey)
-		if err != nil {
-			keyErr = fmt.Errorf("signing key %s: %w", key.ID, err)
-		}
-		return public, keyErr
-	}, jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithExpirationRequired())
+	_, err = jwt.ParseWithClaims(r.JWT.Reveal(), &found, func(*jwt.Token) (any, error) { return key.public, nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithExpirationRequired())
 	switch {
-	case keyErr != nil:
-		return key, expires, keyErr
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return key, expires, badJWT("it has expired")
+		return expires, badJWT("it has expired")
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
-		return key, expires, badJWT("it is not valid yet")
+		return expires, badJWT("it is not valid yet")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return key, expires, badJWT("it has no exp")
+		return expires, badJWT("it has no exp")
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return key, expires, badJWT("its signature is wrong")
+		return expires, badJWT("its signature is wrong")
 	case err != nil:
-		return key, expires, badJWT("it is malformed")
+		return expires, badJWT("it is malformed")
 	case found.Subject != c.playbackID:
-		return key, expires, badJWT("its sub is not this playback id")
+		return expires, badJWT("its sub is not this playback id")
 	case time.Until(found.ExpiresAt.Time) > maxLifetime:
-		return key, expires, badJWT("its exp is more than 7 days ahead")
+		return expires, badJWT("its exp is more than 7 days ahead")
 	}
-	return key, found.ExpiresAt.Time, nil
+	return found.ExpiresAt.Time, nil
 }
 
 func badJWT(why string) *weir.Error {
 	return weir.Errorf(weir.Denied, "Content is gated and the token is not valid: %s", why)
 }
 
-// signingKey returns the key of the content's project with that public key. A key of another project
-// or account looks as if the content did not exist.
-func (g *Gate) signingKey(ctx context.Context, c content, publicKey string) (weir.SigningKey, error) {
-	if publicKey == "" {
-		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and requires a public key")
+// signingKey returns the key of the content's project with that public key. One that is not among the
+// known ones counts as a wrong credential before it is looked up: it may be new. A media server is never
+// told what was known before.
+func (g *Gate) signingKey(ctx context.Context, c content, r Request, publicKey string) (key knownKey, err error) {
+	if r.JWT != "" {
+		known, err := g.keys.Get(ctx, c.userID, time.Now(), func(ctx context.Context) (map[string]knownKey, error) { return g.keysOf(ctx, c.userID) })
+		if err != nil {
+			return key, err
+		}
+		if key, ok := known[publicKey]; ok && c.owns(key.SigningKey) {
+			if key.Disabled {
+				return key, g.guesses.count(c, r, errRevoked())
+			}
+			return key, nil
+		}
 	}
+	return key, g.guesses.try(c, r, func() error {
+		key, err = g.storedKey(ctx, c, publicKey)
+		return err
+	})
+}
+
+// keysOf returns the signing keys of an account, by their public keys.
+func (g *Gate) keysOf(ctx context.Context, userID string) (map[string]knownKey, error) {
+	page, err := g.store.SigningKeys(ctx, store.Query{UserID: userID, Limit: store.MaxLimit})
+	if err != nil {
+		return nil, err
+	}
+	keys, strange := map[string]knownKey{}, map[string]bool{}
+	for _, key := range page.Items {
+		known, err := newKnownKey(key)
+		if _, twice := keys[key.PublicKey]; twice || err != nil {
+			strange[key.PublicKey] = true
+		}
+		keys[key.PublicKey] = known
+	}
+	// storedKey says what is wrong with those.
+	maps.DeleteFunc(keys, func(public string, _ knownKey) bool { return strange[public] })
+	return keys, nil
+}
+
+func newKnownKey(key weir.SigningKey) (knownKey, error) {
+	public, err := parsePublicKey(key.PublicKey)
+	if err != nil {
+		return knownKey{}, fmt.Errorf("signing key %s: %w", key.ID, err)
+	}
+	return knownKey{key, public}, nil
+}
+
+// storedKey reads the key of the content's project with that public key. A key of another project or
+// account looks as if the content did not exist.
+func (g *Gate) storedKey(ctx context.Context, c content, publicKey string) (knownKey, error) {
 	keys, err := g.store.SigningKeysByPublicKey(ctx, publicKey)
 	switch {
 	case err != nil:
-		return weir.SigningKey{}, err
+		return knownKey{}, err
 	case len(keys) == 0:
-		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and corresponding public key not found")
+		return knownKey{}, weir.Errorf(weir.Denied, "Content is gated and corresponding public key not found")
 	case len(keys) > 1:
-		return weir.SigningKey{}, weir.Errorf(weir.Refused, "Multiple signing keys found for the same public key.")
+		return knownKey{}, weir.Errorf(weir.Refused, "Multiple signing keys found for the same public key.")
 	case !c.owns(keys[0]):
-		return weir.SigningKey{}, errNoContent()
+		return knownKey{}, errNoContent()
 	case keys[0].Disabled || keys[0].Deleted:
-		return weir.SigningKey{}, weir.Errorf(weir.Denied, "The public key is disabled or deleted")
+		return knownKey{}, errRevoked()
 	}
-	return keys[0], nil
+	return newKnownKey(keys[0])
+}
+
+func errRevoked() error {
+	return weir.Errorf(weir.Denied, "The public key is disabled or deleted")
 }
 
 // parsePublicKey reads a public key in the form of the API.

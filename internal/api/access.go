@@ -131,17 +131,16 @@ type gateBody struct {
 }
 
 // gate answers POST /access-control/gate, by which a media server asks whether a viewer may play.
-// It has checked the viewer's token itself and names the key.
+// It has checked the viewer's token itself and names the key. Without an API key of the content's
+// owner, it may send as many wrong credentials as one viewer.
 func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
-	from := weir.Network(s.clientAddr(r.Request))
-	if !s.limits.refused.Take(from, time.Now()) {
-		return weir.TooMany(time.Second, "too many viewers were refused for this address; try again in a second")
-	}
-	endpoint.TwoMinutesThenStale.Set(w.Header())
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {
 		return weir.Errorf(weir.TooLarge, "accessKey and webhookPayload together are larger than %d KiB", maxViewer>>10)
 	}
-	ask := access.Request{PlaybackID: body.Stream, Headers: viewerHeaders(body.Viewer["headers"]), Viewer: body.Viewer}
+	ask := access.Request{
+		PlaybackID: body.Stream, From: weir.Network(s.clientAddr(r.Request)), ServerOf: r.user(),
+		Headers: viewerHeaders(body.Viewer["headers"]), Viewer: body.Viewer,
+	}
 	if _, id, ok := strings.Cut(body.Stream, "+"); ok { // video+ID
 		ask.PlaybackID = id
 	}
@@ -152,8 +151,8 @@ func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 		ask.AccessKey = weir.Secret(body.AccessKey)
 	}
 	d, err := s.Gate.Check(r.Context(), ask)
-	if err == nil || weir.KindOf(err) == weir.Internal {
-		s.limits.refused.Return(from)
+	if weir.KindOf(err) != weir.Busy { // that is nothing about the viewer
+		endpoint.TwoMinutesThenStale.Set(w.Header())
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func (s *server) byKey(r *request, key string) (weir.Caller, error) {
 // wait. Clients with a valid key at the same address are not affected, because their keys are
 // cached.
 func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
-	address := weir.Network(s.clientAddr(r.Request)).String()
+	address := s.network(r)
 	if err := s.limits.checkWrongKeys(address); err != nil {
 		return weir.Caller{}, err
 	}
@@ -178,6 +179,18 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 		return nil // without headers the browser hides the response from the page
 	}
 	corsHeaders(w, origin)
+	return nil
+}
+
+// checkOwnPage refuses the requests that a page of another origin lets the browsers of its readers send
+// without a credential. It could not read the response, but it would have its effect.
+func (s *server) checkOwnPage(r *request) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return weir.Errorf(weir.Unsupported, "without an API key, the body needs the header Content-Type: application/json")
+	}
+	if http.NewCrossOriginProtection().Check(r.Request) != nil && r.Header.Get("Origin") != s.base(r.Request) {
+		return weir.Errorf(weir.Denied, "pages of other origins need an API key for this")
+	}
 	return nil
 }
 

@@ -33,16 +33,8 @@ func (s *server) createClip(w http.ResponseWriter, r *request, body weir.NewClip
 	if content.stream != nil && content.stream.Suspended {
 		return errNoContent()
 	}
-	free := r.caller != nil && r.caller.Admin
-	if !free {
-		// Counted again below, where nobody else can make one meanwhile.
-		n, err := s.Store.ClipsInProgress(ctx, content.owner.UserID)
-		if err == nil {
-			err = weir.CheckClips(n + 1)
-		}
-		if err != nil {
-			return err
-		}
+	if err := s.mayHaveClip(r, s.Store, content.owner.UserID, body.PlaybackID); err != nil { // checked again below
+		return err
 	}
 	of, err := s.clipOf(ctx, body.SessionID, content, r.caller == nil, now)
 	if err != nil {
@@ -64,15 +56,19 @@ func (s *server) createClip(w http.ResponseWriter, r *request, body weir.NewClip
 		return err
 	}
 	asset, task := body.Clip(of, window, r.caller, now)
+	if r.caller == nil {
+		task.Secrets.Viewer = s.network(r)
+	}
 	var notBefore time.Time
 	if end := time.UnixMilli(int64(window.End)); of.OnAir() && end.After(now) {
 		notBefore = end
 	}
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
-		if !free {
-			if err := tx.CheckClips(ctx, asset.UserID, 1); err != nil {
-				return err
-			}
+		if err := tx.LockAccount(ctx, asset.UserID); err != nil {
+			return err
+		}
+		if err := s.mayHaveClip(r, tx, asset.UserID, body.PlaybackID); err != nil {
+			return err
 		}
 		err := s.writeAsset(ctx, tx, &asset, &task, now)
 		if kind := weir.KindOf(err); r.caller == nil && (kind == weir.Denied || kind == weir.Busy) {
@@ -90,6 +86,24 @@ func (s *server) createClip(w http.ResponseWriter, r *request, body weir.NewClip
 		return writeJSON(w, http.StatusOK, publicClip(asset, task))
 	}
 	return writeJSON(w, http.StatusOK, newAsset{asset, taskID{task.ID}})
+}
+
+// clipCounter counts clips in progress.
+type clipCounter interface {
+	CheckClips(ctx context.Context, userID string, more int) error
+	CheckClipsOfViewers(ctx context.Context, userID, playbackID, network string, more int) error
+}
+
+// mayHaveClip returns an error if too many clips are in progress: those of the owner, or of viewers. A viewer's
+// takes no place of the owner's.
+func (s *server) mayHaveClip(r *request, in clipCounter, ownerID, playbackID string) error {
+	switch {
+	case r.caller == nil:
+		return in.CheckClipsOfViewers(r.Context(), ownerID, playbackID, s.network(r), 1)
+	case r.caller.Admin:
+		return nil
+	}
+	return in.CheckClips(r.Context(), ownerID, 1)
 }
 
 // viewersClip is the response to a viewer: only what concerns the clip, and nothing about its owner.
@@ -156,6 +170,9 @@ func (s *server) mayClip(r *request, body weir.NewClip, c clippable) error {
 		}
 		return nil
 	}
+	if err := s.checkOwnPage(r); err != nil {
+		return err
+	}
 	allowed, err := s.viewersMayClip(r.Context(), c)
 	if err != nil {
 		return err
@@ -163,7 +180,7 @@ func (s *server) mayClip(r *request, body weir.NewClip, c clippable) error {
 	if !allowed {
 		return weir.Errorf(weir.Denied, "viewers may not make clips of this content; send an API key of its owner")
 	}
-	if !s.limits.clips.Take(weir.Network(s.clientAddr(r.Request)), time.Now()) {
+	if !s.limits.clips.Take(s.network(r), time.Now()) {
 		return weir.TooMany(clipEvery, "too many clips from this address; try again in %d seconds", int(clipEvery.Seconds()))
 	}
 	return s.MayPlay(r.Request, body.PlaybackID, body.PlaybackToken)

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"weir/internal/access"
+	"weir/internal/access/accesstest"
 	"weir/internal/account"
 	"weir/internal/blob"
 	"weir/internal/contract"
@@ -204,7 +204,7 @@ func openFixture(t testing.TB, url string) *fixture {
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{})
 		},
-		Store: st, Accounts: accounts, Gate: access.New(st, nil, log), DID: "did:key:z6MkTest", C2PARoot: []byte("-----BEGIN CERTIFICATE-----\n"), EncryptionKey: "c3BraQ==",
+		Store: st, Accounts: accounts, Gate: accesstest.NewGate(t, st), DID: "did:key:z6MkTest", C2PARoot: []byte("-----BEGIN CERTIFICATE-----\n"), EncryptionKey: "c3BraQ==",
 		PublicURL: "http://weir.test", WebRTC: true, Ingest: func(base string) string { return strings.Replace(base, "http", "rtmp", 1) + "/live" }, MaxPendingTasks: 3, Version: "v0", Commit: "c0", Log: log,
 		Resend: func(_ context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 			entry.ID, entry.Success = weir.NewID(), true
@@ -271,6 +271,9 @@ func (f *fixture) play(t *testing.T, step int, text string) string {
 		t.Fatalf("step %d: no request in %q", step, text)
 	}
 	r := httptest.NewRequest(method, "http://weir.test"+strings.TrimPrefix(path, "http://weir.test"), strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for line := range strings.SplitSeq(headers, "\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
 			r.Header.Set(name, value)

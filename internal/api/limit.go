@@ -11,22 +11,17 @@ import (
 )
 
 // limiter bounds the rate of requests of a key, or of an address without a key, that of all keys of
-// an account together, the rate of wrong keys of an address, that of viewers whom the gate refuses,
-// and that of the clips of viewers.
+// an account together, the rate of wrong keys of an address, and that of the clips of viewers.
 type limiter struct {
 	ofKey, ofAccount      int // requests a second; 0 = no limit
 	keys, accounts, wrong weir.Buckets[string]
-	refused, clips        weir.Buckets[netip.Prefix]
+	clips                 weir.Buckets[string] // of viewers, by network
 }
 
 const (
 	// An address may send so many wrong keys at once, and then so many a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
-	// The gate may refuse so many viewers at once, and then so many a second, of one network: it is
-	// a media server that asks for all of its viewers.
-	refusedAtOnce    = 1000
-	refusedPerSecond = 50
 	// Viewers at one address may make so many clips at once, and then one in clipEvery.
 	clipsAtOnce = 5
 	clipEvery   = 10 * time.Second
@@ -40,8 +35,7 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 		keys:     weir.Buckets[string]{AtOnce: ofKey, PerSecond: float64(ofKey), Max: maxCounted},
 		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
 		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
-		refused:  weir.Buckets[netip.Prefix]{AtOnce: refusedAtOnce, PerSecond: refusedPerSecond, Max: maxCounted},
-		clips:    weir.Buckets[netip.Prefix]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
+		clips:    weir.Buckets[string]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
 	}
 }
 
@@ -99,7 +93,7 @@ func (s *slots) acquire(key string, limit int) (release func(), ok bool) {
 func (s *server) limitKey(r *request) string {
 	switch {
 	case r.caller == nil:
-		return "address/" + weir.Network(s.clientAddr(r.Request)).String()
+		return "address/" + s.network(r)
 	case r.caller.Person():
 		return "user/" + r.caller.UserID
 	}
@@ -110,6 +104,9 @@ func (s *server) limitKey(r *request) string {
 func (s *server) clientAddr(r *http.Request) netip.Addr {
 	return endpoint.ClientAddr(r, s.TrustedProxies)
 }
+
+// network returns the network that counts as one client.
+func (s *server) network(r *request) string { return weir.Network(s.clientAddr(r.Request)).String() }
 
 // base returns the URL at which the caller reached this server, without a slash at its end.
 func (s *server) base(r *http.Request) string {

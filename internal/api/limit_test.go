@@ -1,8 +1,12 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,40 +66,64 @@ func TestWrongGuesses(t *testing.T) {
 	})
 }
 
-// The gate refuses only so many viewers of a media server. Those that it lets in do not count.
+// Whoever asks the gate without an API key of the owner causes as few requests to an access webhook as
+// one viewer. A media server of the owner may ask for many viewers.
 func TestGateIsBounded(t *testing.T) {
 	f := newFixture(t)
-	f.server.limits.refused.AtOnce, f.server.limits.refused.PerSecond = 3, 0
-	ask := func(remote, playbackID string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("POST", "http://weir.test/api/access-control/gate", strings.NewReader(`{"type":"jwt","stream":"`+playbackID+`"}`))
-		r.RemoteAddr = remote
+	var asked atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		var q struct{ AccessKey string }
+		if json.NewDecoder(r.Body).Decode(&q) != nil || !strings.HasPrefix(q.AccessKey, "right") {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	hook := f.call(t, "POST", "/api/webhook", `{"name":"gate","url":"`+receiver.URL+`","events":[]}`, http.StatusOK)
+	policy := fmt.Sprintf(`{"playbackPolicy":{"type":"webhook","webhookId":%q}}`, hook["id"])
+	f.call(t, "PATCH", "/api/stream/"+f.vars["stream"], policy, http.StatusNoContent)
+	ask := func(remote, as, key string) int {
+		r := httptest.NewRequest("POST", "http://weir.test/api/access-control/gate",
+			strings.NewReader(fmt.Sprintf(`{"type":"accessKey","stream":%q,"accessKey":%q}`, f.vars["stream.playback"], key)))
+		r.RemoteAddr = remote + ":1"
+		r.Header.Set("Authorization", f.credential(as))
 		w := httptest.NewRecorder()
 		f.server.ServeHTTP(w, r)
 		f.check(t, 0, r, w)
-		return w
+		if w.Code == http.StatusTooManyRequests && (w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "") {
+			t.Errorf("Retry-After %q, Cache-Control %q", w.Header().Get("Retry-After"), w.Header().Get("Cache-Control"))
+		}
+		return w.Code
 	}
-	public := f.vars["stream.playback"]
-	for i, tt := range []struct {
-		remote, playbackID string
-		want               int
+	const guesses = 300
+	for _, tt := range []struct {
+		name, remote, as string
+		least, most      int64 // requests to the owner
 	}{
-		{"192.0.2.1:1", public, 200},
-		{"192.0.2.1:1", public, 200},
-		{"192.0.2.1:1", "none", 404},
-		{"192.0.2.1:1", "none", 404},
-		{"192.0.2.1:2", public, 200},
-		{"192.0.2.1:3", "none", 404},
-		{"192.0.2.1:4", "none", 429},
-		{"192.0.2.1:4", public, 429},
-		{"192.0.2.2:1", public, 200},
+		{"without a key", "192.0.2.1", "anon", 100, guesses - 1},
+		{"with a key of another account", "192.0.2.2", "bob", 100, guesses - 1},
+		{"a media server of the owner", "192.0.2.3", "ann", guesses, guesses},
 	} {
-		w := ask(tt.remote, tt.playbackID)
-		if w.Code != tt.want {
-			t.Errorf("request %d: %d %s, want %d", i, w.Code, w.Body, tt.want)
+		before, codes := asked.Load(), map[int]int64{}
+		for i := range guesses {
+			codes[ask(tt.remote, tt.as, fmt.Sprint(tt.as, i))]++
 		}
-		if w.Code == 429 && (w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "") {
-			t.Errorf("request %d: Retry-After %q, Cache-Control %q", i, w.Header().Get("Retry-After"), w.Header().Get("Cache-Control"))
+		n := asked.Load() - before
+		if n < tt.least || n > tt.most || codes[http.StatusForbidden] != n || codes[http.StatusTooManyRequests] != guesses-n {
+			t.Errorf("%s: %d requests to the owner, responses %v", tt.name, n, codes)
 		}
+	}
+	// Others get in, once for all requests with their key; those whom the owner knows also from there.
+	before := asked.Load()
+	for range 3 {
+		for _, remote := range []string{"192.0.2.9", "192.0.2.1"} {
+			if code := ask(remote, "anon", "right"); code != http.StatusOK {
+				t.Errorf("the right key from %s: %d", remote, code)
+			}
+		}
+	}
+	if n := asked.Load() - before; n != 1 {
+		t.Errorf("%d requests to the owner about the right key, want 1", n)
 	}
 }
 

@@ -73,6 +73,9 @@ func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 // afterRetry sets the asset of a task that is retried to waiting.
 func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
 	if t.Type == weir.TaskClip { // clips do not wait to be admitted
+		if err := tx.LockAccount(ctx, t.UserID); err != nil {
+			return err
+		}
 		if err := tx.CheckClips(ctx, t.UserID, 0); err != nil {
 			return err
 		}

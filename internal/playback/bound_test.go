@@ -94,8 +94,8 @@ func TestWrongCredentials(t *testing.T) {
 	if g.StatusCode != http.StatusTooManyRequests || g.Header.Get("Retry-After") != "1" || !strings.Contains(g.body, "too many wrong credentials") {
 		t.Errorf("after %d guesses: %d, Retry-After %q, %s", wrong, g.StatusCode, g.Header.Get("Retry-After"), g.body)
 	}
-	if n := asked.Load(); n != wrong || h.server.Stats().Throttled != 1 {
-		t.Errorf("%d requests about %d guesses, %+v", n, wrong, h.server.Stats())
+	if n := asked.Load(); n != wrong || h.server.Gate.Stats().Throttled != 1 {
+		t.Errorf("%d requests about %d guesses, %+v", n, wrong, h.server.Gate.Stats())
 	}
 	token := h.tokenIn(h.want(h.at(a, "index.m3u8?accessKey=right"), viewer...).body)
 	h.want(h.at(a, large+"/0.m4s?accessKey=right"), guesser...)

@@ -357,6 +357,9 @@ func (inMemory) Close() error { return nil }
 func (s *Server) livePoster(w *endpoint.Response, req *request) error {
 	start := time.Now()
 	image, err := req.broadcast.Poster(req.Context())
+	if weir.KindOf(err) == weir.Busy { // for the viewer, there is none until it is made
+		err = weir.Errorf(weir.NotFound, "there is no image of the stream yet")
+	}
 	if err == nil {
 		err = s.admitAgain(req, start)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/access"
+	"weir/internal/access/accesstest"
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/store"
@@ -553,7 +554,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	}
 	over := func() { // the interval is, or it is another node
 		h.busy.Wait()
-		if h.server.control, err = access.OpenControl(t.Context(), h.server.Gate); err != nil {
+		if h.server.control, err = access.OpenControl(t.Context(), accesstest.NewGate(t, h.store)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/live"
 	"weir/internal/weir"
+	"weir/internal/work/worktest"
 )
 
 // Only viewers who may watch a stream get its poster. There is no encoder here, so it is the last
@@ -55,5 +56,42 @@ func TestLivePoster(t *testing.T) {
 	}
 	if g := h.get(h.under(gated.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusForbidden {
 		t.Errorf("gated, without a token: %d %s", g.StatusCode, g.body)
+	}
+}
+
+// While the first poster of a broadcast can't be made, such as beside encodes that have all cores, viewers get
+// the one of the broadcast before, or none. They have not asked too often.
+func TestPosterIsNotReady(t *testing.T) {
+	h := newFixture(t, newDisk(t))
+	makeFilm(h) // with the real ffmpeg
+	programs, dir := t.TempDir(), t.TempDir()
+	for _, name := range []string{"ffmpeg", "ffprobe"} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+	hub, err := live.New(t.Context(), live.Options{
+		Store: h.store, Dir: dir, SessionTimeout: time.Minute, Log: h.server.Log, FFmpeg: worktest.Engine(t, newDisk(t)).FFmpeg,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.hub, h.server.Live = hub, hub
+	h.runHub()
+	s, e := h.broadcast(nil, 3*time.Second)
+	defer e.Close(true)
+	url := h.under(s.PlaybackID, "poster.jpg")
+	if g := h.get(url); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "there is no image of the stream yet") {
+		t.Errorf("the first broadcast: %d %s", g.StatusCode, g.body)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "posters"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "posters", s.ID+".jpg"), []byte("the last"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g := h.want(url); g.body != "the last" {
+		t.Errorf("after another broadcast: %q", g.body)
 	}
 }

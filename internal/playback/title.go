@@ -35,7 +35,9 @@ func (t *title) live() bool { return t.StreamID != "" }
 
 // gated returns what decides who may play it.
 func (t *title) gated() access.Title {
-	return access.Title{PlaybackID: t.PlaybackID, Policy: t.policy, Stream: t.live(), Length: t.length}
+	return access.Title{
+		PlaybackID: t.PlaybackID, UserID: t.UserID, ProjectID: t.ProjectID, Policy: t.policy, Stream: t.live(), Length: t.length,
+	}
 }
 
 // shared reports whether caches may give the response to other viewers: not if it depends on the

@@ -123,7 +123,6 @@ type Stats struct {
 	NodeRequests int64 // requests to other nodes
 	Uncounted    int64 // requests whose viewing was not counted
 	Refused      int64 // viewers refused because the account had too many
-	Throttled    int64 // requests refused because of wrong credentials from their address
 }
 
 // Stats returns the current counts.
@@ -131,7 +130,7 @@ func (s *Server) Stats() Stats {
 	views := s.views.Stats()
 	n := Stats{
 		Viewers: views.Viewers, Uncounted: views.Uncounted, Refused: views.Refused,
-		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Throttled: s.control.Stats().Throttled,
+		Reloads: s.reloads.Load(), Waits: s.waits.Load(),
 	}
 	if s.edge != nil {
 		n.NodeRequests = s.edge.requests.Load()

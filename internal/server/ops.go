@@ -141,7 +141,7 @@ func (s *server) addMetrics() {
 		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", func() int64 { return viewers().Waits }},
 		gauge{"weir_views_uncounted_total", "Requests whose view was not counted, because their address began too many.", func() int64 { return viewers().Uncounted }},
 		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Refused }},
-		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return viewers().Throttled }},
+		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return gate().Throttled }},
 		gauge{"weir_access_unlogged_total", "Access checks that were left out of the log of their webhook.", func() int64 { return gate().Unlogged }},
 		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().NodeRequests }},
 	)

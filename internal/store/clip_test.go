@@ -186,3 +186,44 @@ func TestStalledClip(t *testing.T) {
 		}
 	})
 }
+
+// A clip of a viewer takes no place of the owner's. The viewer's network is not kept when it has ended.
+func TestClipOfViewer(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx := t.Context()
+		_, task := newImport(t, weir.NewAsset{Name: "a"})
+		task.Type, task.Status.Phase, task.Secrets.Viewer = weir.TaskClip, weir.TaskWaiting, "192.0.2.1/32"
+		task.Params = weir.TaskParams{Clip: &weir.ClipParams{ClipStrategy: &weir.ClipStrategy{PlaybackID: "p"}}}
+		createTask(t, st, &task)
+		check := func(pending, free, ofViewer int) {
+			t.Helper()
+			if n, err := st.PendingTasks(ctx, task.UserID); n != pending || err != nil {
+				t.Errorf("PendingTasks = %d, %v, want %d", n, err, pending)
+			}
+			if st.CheckClips(ctx, task.UserID, free) != nil || st.CheckClips(ctx, task.UserID, free+1) == nil {
+				t.Errorf("the owner has not %d places", free)
+			}
+			if st.CheckClipsOfViewers(ctx, task.UserID, "p", task.Secrets.Viewer, ofViewer) != nil || st.CheckClipsOfViewers(ctx, task.UserID, "p", task.Secrets.Viewer, ofViewer+1) == nil {
+				t.Errorf("the viewer has not %d places", ofViewer)
+			}
+		}
+		check(0, weir.MaxClips, 1)
+		if err := st.CheckClipsOfViewers(ctx, task.UserID, "q", task.Secrets.Viewer, 2); err != nil {
+			t.Errorf("of other content: %v", err)
+		}
+		err := st.Tx(ctx, func(tx *Tx) error {
+			done, err := tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error { t.Fail("no", time.Now()); return nil })
+			if done.Secrets.Viewer != "" {
+				t.Errorf("the task that has ended knows the viewer's network, %s", done.Secrets.Viewer)
+			}
+			if err == nil { // its owner tries it again
+				_, err = tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error { t.Queue(time.Now()); return nil })
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(1, weir.MaxClips-1, 2)
+	})
+}

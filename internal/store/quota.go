@@ -52,23 +52,51 @@ func (tx *Tx) CheckQuota(ctx context.Context, userID string, r weir.Resource, mo
 	return u.CheckQuota(r, n, more)
 }
 
-// ClipsInProgress counts the clips of an account that are not finished.
-func (q *queries) ClipsInProgress(ctx context.Context, userID string) (int, error) {
-	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE user_id = $1 AND type = 'clip' AND phase IN ('pending', 'waiting', 'running')", userID)
-	return int(n), err
+// clipsInProgress returns the clips of an account that are not finished. There are few.
+func (q *queries) clipsInProgress(ctx context.Context, userID string) ([]weir.Task, error) {
+	return tasks.where(ctx, q, "user_id = $1 AND type = 'clip' AND phase IN ('pending', 'waiting', 'running')", userID)
 }
 
-// CheckClips returns an error if an account may not have more clips in progress. It locks the account, as
-// CheckQuota does.
-func (tx *Tx) CheckClips(ctx context.Context, userID string, more int) error {
-	if _, err := accounts.lock(ctx, tx, userID); err != nil {
-		return err
-	}
-	n, err := tx.ClipsInProgress(ctx, userID)
+// CheckClips returns an error if an account may not have more clips in progress. Those of viewers are not
+// counted.
+func (q *queries) CheckClips(ctx context.Context, userID string, more int) error {
+	clips, err := q.clipsInProgress(ctx, userID)
 	if err != nil {
 		return err
 	}
-	return weir.CheckClips(n + more)
+	for _, t := range clips {
+		if t.Secrets.Viewer == "" {
+			more++
+		}
+	}
+	return weir.CheckClips(more)
+}
+
+// CheckClipsOfViewers returns an error if viewers, or those of one network, may not have more clips of the
+// content with the playback id in progress.
+func (q *queries) CheckClipsOfViewers(ctx context.Context, userID, playbackID, network string, more int) error {
+	clips, err := q.clipsInProgress(ctx, userID)
+	if err != nil {
+		return err
+	}
+	all, own := more, more
+	for _, t := range clips {
+		if t.Secrets.Viewer == "" || t.Params.Clip == nil || t.Params.Clip.ClipStrategy == nil || t.Params.Clip.ClipStrategy.PlaybackID != playbackID {
+			continue
+		}
+		all++
+		if t.Secrets.Viewer == network {
+			own++
+		}
+	}
+	return weir.CheckClipsOfViewers(all, own)
+}
+
+// LockAccount keeps others from changing an account, and from counting what it has before they add more, until
+// the transaction ends.
+func (tx *Tx) LockAccount(ctx context.Context, userID string) error {
+	_, err := accounts.lock(ctx, tx, userID)
+	return err
 }
 
 // CheckStorage returns an error if an account has used up its quota of storage.

@@ -58,9 +58,18 @@ func (q *queries) TaskOfAsset(ctx context.Context, assetID string) (weir.Task, e
 	return first(tasks.where(ctx, q, "output_asset_id = $1 ORDER BY created_at DESC, id", assetID))
 }
 
-// PendingTasks counts a user's tasks that have not started.
+// PendingTasks counts a user's tasks that have not started, without the clips of viewers.
 func (q *queries) PendingTasks(ctx context.Context, userID string) (int, error) {
-	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE user_id = $1 AND phase IN ('pending', 'waiting')", userID)
+	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE user_id = $1 AND type <> 'clip' AND phase IN ('pending', 'waiting')", userID)
+	if err != nil {
+		return 0, err
+	}
+	clips, err := q.clipsInProgress(ctx, userID)
+	for _, t := range clips {
+		if t.Secrets.Viewer == "" && t.Status.Phase != weir.TaskRunning {
+			n++
+		}
+	}
 	return int(n), err
 }
 
@@ -78,7 +87,11 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 	var before weir.TaskPhase
 	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
 		before = t.Status.Phase
-		return change(t)
+		err := change(t)
+		if t.Done() {
+			t.Secrets.Viewer = ""
+		}
+		return err
 	})
 	if err != nil || t.Status.Phase == before {
 		return t, err

@@ -35,8 +35,14 @@ type NewClip struct {
 }
 
 const (
-	// MaxClips is how many clips of an account may be in progress at once.
+	// MaxClips is how many clips of an account may be in progress at once, without those of viewers.
 	MaxClips = 5
+	// maxViewersClips is how many clips of viewers may be in progress at once, of the content with a playback
+	// id, and maxViewerClips how many of these for viewers of one network.
+	maxViewersClips = 20
+	maxViewerClips  = 2
+	// clipAgain is when a viewer may try again.
+	clipAgain = 10 * time.Second
 	// MaxPublicClip is the maximum duration of a clip of a viewer without an API key.
 	MaxPublicClip = 10 * time.Minute
 
@@ -56,6 +62,18 @@ const (
 func CheckClips(inProgress int) error {
 	if inProgress > MaxClips {
 		return Errorf(Denied, "Too many clips are being processed.")
+	}
+	return nil
+}
+
+// CheckClipsOfViewers returns an error if viewers may not have so many clips of something in progress, all of
+// them or those of one network.
+func CheckClipsOfViewers(ofAll, ofNetwork int) error {
+	switch {
+	case ofNetwork > maxViewerClips:
+		return TooMany(clipAgain, "%d clips of this content are being made for this address; try again when one is ready", maxViewerClips)
+	case ofAll > maxViewersClips:
+		return TooMany(clipAgain, "viewers have too many clips of this content made at this moment; try again in %d seconds", int(clipAgain.Seconds()))
 	}
 	return nil
 }

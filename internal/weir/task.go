@@ -250,6 +250,8 @@ type TaskSecrets struct {
 	Pinata        *Pinata           `json:"pinata,omitempty"`
 	Proof         string            `json:"proof,omitempty"` // a UCAN delegation of the space that gets the outputs
 	Gone          bool              `json:"gone,omitempty"`  // there were credentials, and they were deleted
+	// Viewer is the network of the viewer who asked for a clip, until it has ended; "" = a caller did.
+	Viewer string `json:"viewer,omitempty"`
 }
 
 // InputURL returns the URL of the task's source with its credentials; "" = it has none.
