@@ -90,10 +90,13 @@ func (b build) Run() int {
 	return b.m.Run()
 }
 
-// Shipped builds weir as it is shipped, for tests that measure: the race detector
-// costs several times the memory and the time.
+// Shipped builds weir as it is shipped, for tests that measure: the race detector costs several times
+// the memory and the time. WEIR_PLAIN_BINARY may name one that is built already.
 func Shipped(t *testing.T) string {
 	t.Helper()
+	if path := os.Getenv("WEIR_PLAIN_BINARY"); path != "" {
+		return path
+	}
 	path := filepath.Join(t.TempDir(), "weir")
 	if out, err := buildShipped(path).CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)

@@ -80,7 +80,7 @@ func fullDisk(t *testing.T, w *harness.Weir, size, minFree string, rate int, mor
 
 	// The recording ends, and the stream goes on.
 	plain.waitIssue("playlists")
-	kept.waitIssue("is not recorded any more")
+	kept.waitIssue("continues without recording")
 	promised = kept.recordedFrames()
 	if promised < 25*5 {
 		t.Errorf("only %d frames were recorded until the disk was full", promised)

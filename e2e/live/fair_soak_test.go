@@ -34,6 +34,7 @@ func TestFairSoak(t *testing.T) {
 		{"disk", fairDisk},
 		{"tokens", fairTokens},
 		{"backup", fairBackup},
+		{"quota", fairQuota},
 	} {
 		for _, engine := range harness.Engines() {
 			t.Run(attack.name+"/"+engine, func(t *testing.T) {

@@ -161,7 +161,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	var swept, quotas time.Time
+	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,10 +172,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.beat(ctx)
 		h.closeEnded(time.Now())
-		if time.Since(quotas) > quotaEvery {
-			h.checkQuotas(ctx)
-			quotas = time.Now()
-		}
+		h.checkQuotas(ctx)
 		if time.Since(swept) > sweepEvery {
 			h.sweep(ctx)
 			swept = time.Now()
@@ -372,7 +369,7 @@ func (h *Hub) closeEnded(now time.Time) {
 	}
 	h.mu.Unlock()
 	for _, s := range old {
-		if err := s.close(!s.info.Record); err != nil {
+		if err := s.close(!s.info.Recorded()); err != nil {
 			s.log.Warn("the files of the session could not be closed", "err", err)
 		}
 	}
@@ -387,7 +384,7 @@ func (h *Hub) stop() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.ended {
-		failed = errors.Join(failed, s.close(!s.info.Record))
+		failed = errors.Join(failed, s.close(!s.info.Recorded()))
 	}
 	return failed
 }

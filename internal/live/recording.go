@@ -13,15 +13,16 @@ import (
 	"weir/internal/weir"
 )
 
-// quotaEvery is how often the quotas of storage are checked.
-const quotaEvery = 10 * time.Second
+// quotaUsedUp is why recordings end, or do not begin, when their account has used up its quota.
+const quotaUsedUp = "the account has reached its storage quota"
 
 // checkQuotas ends the recordings of accounts that have used up their quota of storage. What is
-// recorded so far is kept.
+// recorded so far is kept. It is called after each beat, which has told the store how long all
+// recordings are.
 func (h *Hub) checkQuotas(ctx context.Context) {
 	checked := map[string]error{}
 	for _, s := range h.all() {
-		if !s.info.Record {
+		if !s.recording() {
 			continue
 		}
 		err, known := checked[s.stream.UserID]
@@ -30,7 +31,7 @@ func (h *Hub) checkQuotas(ctx context.Context) {
 			checked[s.stream.UserID] = err
 		}
 		if err != nil && weir.KindOf(err) == weir.Denied {
-			s.shrink(func(a *renditions) { a.endRecording("the account has reached its storage quota") })
+			s.shrink(func(a *renditions) { a.endRecording(quotaUsedUp) })
 		}
 	}
 }
@@ -101,7 +102,7 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Lock()
 	end, ended := r.first+int64(len(r.segments)), r.ended
 	r.mu.Unlock()
-	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // recording has ended before
+	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // the recording has ended before
 		end, ended = kept, true
 	}
 	numbers, segments, err := r.past(r.history.next, end)
@@ -147,7 +148,7 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 	return numbers, segments, nil
 }
 
-// recorded reports whether it is recorded, or was until the disk was full.
+// recorded reports whether it is recorded, or was for a while.
 func (r *rendition) recorded() bool { return r.record.Load() || r.recorder.Protected() > 0 }
 
 // Recorded returns the renditions of the broadcast as far as it is recorded, not only of its last

@@ -184,6 +184,13 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	}
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
+		if b.session.Record {
+			err := tx.CheckStorage(ctx, b.stream.UserID)
+			if err != nil && weir.KindOf(err) != weir.Denied {
+				return weir.Session{}, OnAir{}, err
+			}
+			b.session.Unrecorded = err != nil
+		}
 		b.air.Begin(b.session.ID)
 		if err := tx.CreateSession(ctx, &b.session); err != nil {
 			return weir.Session{}, OnAir{}, err

@@ -11,7 +11,7 @@ import (
 var used = map[weir.Resource]string{
 	weir.Storage: `SELECT CAST(COALESCE(sum(n), 0) AS BIGINT) FROM (
 			SELECT stored AS n FROM asset WHERE user_id = $1 AND stored > 0
-			UNION ALL SELECT source_bytes FROM session WHERE user_id = $1 AND record AND id IN (SELECT session_id FROM live WHERE session_id <> '')
+			UNION ALL SELECT recorded_bytes FROM session WHERE user_id = $1 AND recorded_bytes > 0
 			UNION ALL SELECT size FROM ipfs_upload WHERE user_id = $1 AND remote = 'local'
 		) AS parts`,
 	weir.Streams:      "SELECT count(*) FROM stream WHERE user_id = $1 AND NOT deleted",

@@ -67,6 +67,8 @@ type Beat struct {
 
 	End time.Duration // of the session's media, on its timeline
 
+	RecordedBytes int64 // of its recording
+
 	Pushes []TargetHealth // to multistream targets
 }
 
@@ -207,7 +209,7 @@ func (s *Stream) GoOnAir(session *Session, events *EventBatch) {
 	if !wasActive {
 		events.session(StreamStarted, s, *session, "")
 	}
-	if begins && session.Record {
+	if begins && session.Recorded() {
 		events.session(RecordingStartedEvent, s, *session, "")
 	}
 }
@@ -241,6 +243,7 @@ func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
 	session.End = max(session.End, b.End)
+	session.RecordedBytes = max(session.RecordedBytes, b.RecordedBytes)
 	if !s.IsActive {
 		return
 	}
