@@ -155,6 +155,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	var syncing sync.WaitGroup
 	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
 	syncing.Go(func() { every(ctx, spaceEvery, func() { h.checkSpace(time.Now()) }) })
+	syncing.Go(func() { every(ctx, quotaEvery, func() { h.checkQuotas(ctx) }) })
 	syncing.Go(func() { h.keepPulls(ctx) })
 	if h.o.Upload != nil {
 		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
@@ -172,7 +173,6 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.beat(ctx)
 		h.closeEnded(time.Now())
-		h.checkQuotas(ctx)
 		if time.Since(swept) > sweepEvery {
 			h.sweep(ctx)
 			swept = time.Now()

@@ -16,22 +16,26 @@ import (
 // quotaUsedUp is why recordings end, or do not begin, when their account has used up its quota.
 const quotaUsedUp = "the account has reached its storage quota"
 
+// quotaEvery is how often the quotas of storage are checked.
+const quotaEvery = time.Second
+
 // checkQuotas ends the recordings of accounts that have used up their quota of storage. What is
-// recorded so far is kept. It is called after each beat, which has told the store how long all
-// recordings are.
+// recorded so far is kept. The store knows how large all recordings are that grow, as of the last
+// beats; those of this node may have grown since, while a store that is busy is not written.
 func (h *Hub) checkQuotas(ctx context.Context) {
-	checked := map[string]error{}
+	recordings, grown := map[string][]*session{}, map[string]int64{} // by account
 	for _, s := range h.all() {
-		if !s.recording() {
+		if bytes, recording := s.grown(); recording {
+			user := s.stream.UserID
+			recordings[user], grown[user] = append(recordings[user], s), grown[user]+bytes
+		}
+	}
+	for user, all := range recordings {
+		if weir.KindOf(h.o.Store.CheckStorage(ctx, user, grown[user])) != weir.Denied {
 			continue
 		}
-		err, known := checked[s.stream.UserID]
-		if !known {
-			err = h.o.Store.CheckStorage(ctx, s.stream.UserID)
-			checked[s.stream.UserID] = err
-		}
-		if err != nil && weir.KindOf(err) == weir.Denied {
-			s.shrink(func(a *renditions) { a.endRecording(quotaUsedUp) })
+		for _, s := range all {
+			s.endRecording(quotaUsedUp)
 		}
 	}
 }

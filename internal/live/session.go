@@ -38,7 +38,8 @@ type session struct {
 	taps     taps          // readers of the frames beside the packager
 	health   health        // how the encoder does
 	lastBeat time.Time     // when the store last had a beat, or the session was opened
-	recorded int64         // bytes of the recording
+	recorded int64         // bytes of the recording, as of the last beat or its end
+	counted  int64         // the same of the last beat that the store has
 	stopped  bool          // it does not continue on this node
 	over     bool          // it does not continue anywhere
 }
@@ -46,7 +47,7 @@ type session struct {
 // openSession opens a session with what is in its folder, if there is one.
 func openSession(o Options, stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
 	s := &session{
-		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, lastBeat: time.Now(), recorded: info.RecordedBytes,
+		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, lastBeat: time.Now(), recorded: info.RecordedBytes, counted: info.RecordedBytes,
 		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
@@ -75,11 +76,28 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 	return s, nil
 }
 
-// recording reports whether the session is being recorded.
-func (s *session) recording() bool {
+// grown returns how many bytes the recording has that the store does not know of. recording is false
+// if the session is not recorded, or not any more.
+func (s *session) grown() (bytes int64, recording bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.renditions.record && !s.renditions.full
+	if !s.renditions.record || s.renditions.full {
+		return 0, false
+	}
+	return s.sourceBytes() - s.counted, true
+}
+
+// sourceBytes returns how many bytes the session has received. The caller holds the lock.
+func (s *session) sourceBytes() int64 { return s.info.Counters.SourceBytes + s.conn.bytes }
+
+// endRecording stops keeping the source; the recording so far is kept.
+func (s *session) endRecording(why string) {
+	s.shrink(func(a *renditions) {
+		if a.record && !a.full {
+			s.recorded = s.sourceBytes()
+		}
+		a.endRecording(why)
+	})
 }
 
 // renew notes that the session continues with another lease.
@@ -110,7 +128,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 	b.Issues = s.issues(now, failing)
 	s.health.hasIssues = len(b.Issues) > 0
 	b.Samples = slices.Clone(s.health.unsaved)
-	b.Counters.SourceBytes += s.conn.bytes
+	b.Counters.SourceBytes = s.sourceBytes()
 	if s.renditions.record && !s.renditions.full {
 		s.recorded = b.Counters.SourceBytes
 	}
@@ -134,7 +152,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 func (s *session) beatSaved(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lastBeat = at
+	s.lastBeat, s.counted = at, s.recorded
 	s.health.saved(weir.At(at.Add(-beatEvery / 2)))
 }
 

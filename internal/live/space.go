@@ -131,7 +131,7 @@ func (h *Hub) checkSpace(now time.Time) {
 	// When playlists become shorter there may be space enough, so recordings go on until the next check.
 	if before >= scarce && left.below(stepsBelow[scarce]) {
 		for _, s := range sessions {
-			s.shrink(func(a *renditions) { a.endRecording(noDiskSpace) })
+			s.endRecording(noDiskSpace)
 		}
 	}
 	if current >= cutting && left.below(stepsBelow[cutting]) {

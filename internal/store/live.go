@@ -185,7 +185,7 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
 		if b.session.Record {
-			err := tx.CheckStorage(ctx, b.stream.UserID)
+			err := tx.CheckStorage(ctx, b.stream.UserID, 0)
 			if err != nil && weir.KindOf(err) != weir.Denied {
 				return weir.Session{}, OnAir{}, err
 			}

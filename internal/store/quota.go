@@ -71,8 +71,9 @@ func (tx *Tx) CheckClips(ctx context.Context, userID string, more int) error {
 	return weir.CheckClips(n + more)
 }
 
-// CheckStorage returns an error if an account has used up its quota of storage.
-func (q *queries) CheckStorage(ctx context.Context, userID string) error {
+// CheckStorage returns an error if an account has used up its quota of storage, with so many bytes
+// that the store does not know of yet.
+func (q *queries) CheckStorage(ctx context.Context, userID string, unknown int64) error {
 	u, err := q.User(ctx, userID)
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func (q *queries) CheckStorage(ctx context.Context, userID string) error {
 	if err != nil {
 		return err
 	}
-	return u.CheckQuota(weir.Storage, n, 1)
+	return u.CheckQuota(weir.Storage, n+unknown, 1)
 }
 
 // ReserveStorage counts bytes that are about to be stored for an asset, if its account may have

@@ -140,7 +140,7 @@ func TestReserveStorage(t *testing.T) {
 				t.Errorf("step %d: %v", i, err)
 			}
 		}
-		if err := st.CheckStorage(ctx, u.ID); weir.KindOf(err) != weir.Denied {
+		if err := st.CheckStorage(ctx, u.ID, 0); weir.KindOf(err) != weir.Denied {
 			t.Errorf("with all of it used: %v", err)
 		}
 	})
