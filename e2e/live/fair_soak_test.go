@@ -29,6 +29,7 @@ func TestFairSoak(t *testing.T) {
 		run  func(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, limit string, ok bool))
 	}{
 		{"webhooks", fairWebhooks},
+		{"accounts", fairAccounts},
 		{"viewers", fairViewers},
 		{"media", fairMedia},
 		{"disk", fairDisk},
