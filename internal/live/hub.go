@@ -182,7 +182,7 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // recover opens the sessions that this node carried before it was stopped.
 func (h *Hub) recover(ctx context.Context) error {
-	open, err := h.o.Store.OpenSessions(ctx, h.o.Node)
+	open, err := h.o.Store.OpenSessions(ctx, h.o.Node, h.o.SessionTimeout)
 	if err != nil {
 		return err
 	}

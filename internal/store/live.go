@@ -367,8 +367,9 @@ func (tx *Tx) lockBroadcasts(ctx context.Context, beats []Beat) (map[string]*bro
 }
 
 // OpenSessions returns the sessions that this node carried before a restart, and takes them again:
-// a former process that still runs can't write to them any more.
-func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) {
+// a former process that still runs can't write to them any more. From now on they wait for timeout
+// after their encoder has disconnected.
+func (s *Store) OpenSessions(ctx context.Context, node string, timeout time.Duration) ([]OnAir, error) {
 	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE node = $1 AND session_id <> '' ORDER BY stream_id", node)
 	if err != nil {
 		return nil, err
@@ -380,7 +381,7 @@ func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) 
 			if err != nil || !b.open() || b.air.Node != node {
 				return err
 			}
-			b.air.Resume(time.Now())
+			b.air.Resume(timeout, time.Now())
 			if err := tx.saveAir(ctx, &b.air); err != nil {
 				return err
 			}

@@ -80,9 +80,11 @@ func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Renew(now)
 }
 
-// Resume gives the stream back to its node after a restart. A session that has not timed out gets
-// its full timeout again, because its encoder could not connect meanwhile.
-func (a *OnAir) Resume(now time.Time) {
+// Resume gives the stream back to its node after a restart, which may have changed the timeout. A
+// session that has not timed out gets its full timeout again, because its encoder could not connect
+// meanwhile.
+func (a *OnAir) Resume(timeout time.Duration, now time.Time) {
+	a.Timeout = timeout
 	if !a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(a.Timeout))
 	}
