@@ -332,6 +332,11 @@ func (h *Hub) closeSession(ctx context.Context, s *session, why weir.Ending) err
 		return err
 	}
 	h.end(s, errEnded, true)
+	if why == weir.EndBlocked { // nobody may play its end
+		h.mu.Lock()
+		h.ended[s] = time.Time{}
+		h.mu.Unlock()
+	}
 	return nil
 }
 

@@ -41,7 +41,7 @@ func (h *Hub) checkQuotas(ctx context.Context) {
 }
 
 // sweepEvery is how often files that are not needed any more are removed.
-const sweepEvery = time.Minute
+const sweepEvery = 10 * time.Second
 
 // Folder returns the path of the folder of a session's period that has ended here; an error of kind
 // Busy if it has not.
@@ -77,8 +77,10 @@ func (h *Hub) sweep(ctx context.Context) {
 
 func (h *Hub) sweepOne(ctx context.Context, folder string) error {
 	sessionID := weir.SessionOf(folder)
-	needed, err := h.o.Store.NeedsFiles(ctx, sessionID)
-	if err != nil || needed || h.shows(sessionID) {
+	if h.shows(sessionID) {
+		return nil
+	}
+	if needed, err := h.o.Store.NeedsFiles(ctx, sessionID); err != nil || needed {
 		return err
 	}
 	return os.RemoveAll(filepath.Join(h.o.Dir, folder))

@@ -263,3 +263,52 @@ func TestQuotaBeforeRecording(t *testing.T) {
 		t.Errorf("files are left: %v", left)
 	}
 }
+
+// The files of a deleted account go soon: nobody may play them any more.
+func TestFilesOfDeletedAccount(t *testing.T) {
+	s := newTestHub(t, true)
+	gone := func(when string, want bool) {
+		t.Helper()
+		s.hub.beat(t.Context())
+		s.hub.closeEnded(time.Now())
+		s.hub.sweep(t.Context())
+		if left, _ := filepath.Glob(filepath.Join(s.dir, "*-*")); (len(left) == 0) != want {
+			t.Errorf("%s these files are left: %v", when, left)
+		}
+	}
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	gone("on air", false)
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, "", time.Now())
+		return err
+	})
+	gone("before the account is purged", false)
+	if err := s.store.ForgetUser(t.Context(), s.stream.UserID); err != nil {
+		t.Fatal(err)
+	}
+	gone("after the account was purged", true)
+}
+
+// A node that could not report for a while, so that another one closed its session, may find that the
+// stream does not exist any more.
+func TestStreamIsForgotten(t *testing.T) {
+	s := newTestHub(t, true)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.ForgetUser(t.Context(), s.stream.UserID); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.beat(t.Context())
+	if err := e.send(1); err == nil {
+		t.Error("the encoder of a stream that does not exist is still served")
+	}
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
+	s.hub.sweep(t.Context())
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "*-*")); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}

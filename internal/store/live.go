@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -283,10 +284,17 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 	if err != nil {
 		return nil, err
 	}
+	forgotten, err := tx.forgotten(ctx, beats, all)
+	if err != nil {
+		return nil, err
+	}
 	var health samples
 	for _, beat := range beats {
 		b := all[beat.StreamID]
 		if b == nil {
+			if forgotten[beat.StreamID] {
+				lost = append(lost, Lost{beat.StreamID, weir.EndTakenOver})
+			}
 			continue
 		}
 		if b.owned(beat.Epoch) != nil {
@@ -316,6 +324,26 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 		}
 	}
 	return lost, health.save(ctx, tx)
+}
+
+// forgotten returns the streams of beats that do not exist any more, of those that could not be locked.
+// Another node has closed the session, while this one could not report, and the account was purged.
+func (tx *Tx) forgotten(ctx context.Context, beats []Beat, locked map[string]*broadcast) (map[string]bool, error) {
+	gone := map[string]bool{}
+	for _, beat := range beats {
+		if locked[beat.StreamID] == nil {
+			gone[beat.StreamID] = true
+		}
+	}
+	if len(gone) == 0 {
+		return gone, nil
+	}
+	b := &builder{}
+	there, err := many(ctx, tx.conn, scanText, "SELECT id FROM stream WHERE id IN ("+b.list(slices.Collect(maps.Keys(gone)))+")", b.args...)
+	for _, id := range there {
+		delete(gone, id)
+	}
+	return gone, err
 }
 
 // tookSince reports whether this process itself has taken the stream again since the beat, because
