@@ -20,8 +20,7 @@ func TestBackupWhileRecording(t *testing.T) {
 
 func backupWhileRecording(t *testing.T, w *harness.Weir) {
 	rtmp := harness.FreeAddr(t)
-	args := []string{"--rtmp", rtmp, "--session-timeout", "3s"}
-	w.Start(args...)
+	w.Start("--rtmp", rtmp, "--session-timeout", "1h") // that of the other machine counts
 
 	key := harness.Match(t, w.Run("key", "create", "another"), `API key +(\S+)`)
 
@@ -36,6 +35,7 @@ func backupWhileRecording(t *testing.T, w *harness.Weir) {
 	e := earlier.send(numbered(t, 1)[0])
 	e.untilSent(60)
 	e.stop()
+	w.Must("DELETE", "/api/stream/"+earlier.id+"/terminate", nil, nil)
 	earlier.waitRecorded("ready")
 
 	recorded := []*liveStream{newRecordedStream(w, rtmp), newRecordedStream(w, rtmp)}

@@ -29,6 +29,7 @@ func TestFairSoak(t *testing.T) {
 		run  func(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, limit string, ok bool))
 	}{
 		{"webhooks", fairWebhooks},
+		{"accounts", fairAccounts},
 		{"viewers", fairViewers},
 		{"gate", fairGate},
 		{"JWTs", fairJWTs},
@@ -37,6 +38,7 @@ func TestFairSoak(t *testing.T) {
 		{"disk", fairDisk},
 		{"tokens", fairTokens},
 		{"backup", fairBackup},
+		{"quota", fairQuota},
 	} {
 		for _, engine := range harness.Engines() {
 			t.Run(attack.name+"/"+engine, func(t *testing.T) {

@@ -72,7 +72,8 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 	}
 }
 
-// timedBody is a body with a timeout for each step of bytes. tusd notices when nothing arrives at all.
+// timedBody is a body with a timeout for each step of bytes. tusd sets a deadline for reads, in case
+// that nothing arrives at all.
 type timedBody struct {
 	io.ReadCloser
 	timeout time.Duration
@@ -86,11 +87,18 @@ func (s *timedBody) Read(b []byte) (int, error) {
 		s.left, s.until = uploadStep, now.Add(s.timeout)
 	}
 	if now.After(s.until) {
-		return 0, os.ErrDeadlineExceeded
+		return 0, s.tooSlow()
 	}
 	n, err := s.ReadCloser.Read(b)
 	s.left -= int64(n)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = s.tooSlow()
+	}
 	return n, err
+}
+
+func (s *timedBody) tooSlow() error {
+	return tusd.NewError("ERR_READ_TIMEOUT", fmt.Sprintf("the upload is too slow: less than %d bytes arrived in %s; continue it from where it is", uploadStep, s.timeout), http.StatusRequestTimeout)
 }
 
 // adaptTus adapts a response of tusd: URLs have the base of this service, and errors are JSON. It

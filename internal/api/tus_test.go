@@ -284,7 +284,7 @@ func TestTusSlowly(t *testing.T) {
 			r := u.request()
 			at := u.begin(r, "Upload-Length", "100000")
 			g := u.slowly("PATCH", at, "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: application/offset+octet-stream\r\nContent-Length: 100000\r\n", trickle)
-			if g.StatusCode != 500 || !strings.Contains(g.body, "timeout") {
+			if g.StatusCode != 408 || !strings.Contains(g.body, "the upload is too slow: less than 65536 bytes arrived in 300ms; continue it") {
 				t.Errorf("%d %s", g.StatusCode, g.body)
 			}
 			u.phases(r, weir.AssetUploading, weir.TaskPending)

@@ -181,10 +181,7 @@ func netError(ctx context.Context, err error, host string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		if dns.IsNotFound {
-			return weir.Errorf(weir.Invalid, "host %s has no address; check its name", host)
-		}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return weir.Wrap(weir.Upstream, err, "the address of host %s could not be looked up", host)
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {

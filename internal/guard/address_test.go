@@ -101,7 +101,7 @@ func TestBlockedErrorSaysWhatToChange(t *testing.T) {
 	}{
 		{
 			"db.example.com", "10.0.0.1",
-			"host db.example.com has no public address; if it is in a private network, start weir with --allow-networks and that network",
+			"host db.example.com has no public address; check its name, or if it is in a private network, start weir with --allow-networks and that network",
 		},
 		{
 			"127.0.0.1", "127.0.0.1",
@@ -113,7 +113,7 @@ func TestBlockedErrorSaysWhatToChange(t *testing.T) {
 		},
 		{
 			"six.example.com", "4000::1",
-			"host six.example.com has no public address; if it is in a private network, start weir with --allow-networks and that network",
+			"host six.example.com has no public address; check its name, or if it is in a private network, start weir with --allow-networks and that network",
 		},
 		{
 			"fe80::1%eth0", "fe80::1%eth0",

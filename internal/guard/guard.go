@@ -126,7 +126,17 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 			return g.check(host, resolved)
 		},
 	}
-	return dialer.DialContext(ctx, network, address)
+	conn, err := dialer.DialContext(ctx, network, address)
+	if missing(err) {
+		return nil, &BlockedError{Host: host}
+	}
+	return conn, err
+}
+
+// missing reports whether a lookup has shown that a name does not exist.
+func missing(err error) bool {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	return ok && dns.IsNotFound
 }
 
 // Resolve returns an allowed address of host, a name or an address. Connect to it instead of the
@@ -167,8 +177,8 @@ func (g *Guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 		return []netip.Addr{addr}, nil
 	}
 	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound || err == nil && len(addrs) == 0 {
-		return nil, weir.Wrap(weir.Invalid, err, "host %s has no address; check its name", host)
+	if missing(err) || err == nil && len(addrs) == 0 {
+		return nil, &BlockedError{Host: host}
 	}
 	if err != nil {
 		return nil, weir.Wrap(weir.Upstream, err, "the DNS lookup of host %s failed", host)
@@ -196,29 +206,30 @@ func (g *Guard) checkAddr(host string, addr netip.Addr) error {
 		return nil
 	}
 	blocked := &BlockedError{Host: host, Addr: plain}
-	if g.Log != nil && !blocked.literal() {
+	if g.Log != nil && !blocked.Literal() {
 		g.Log.Info("connection to a non-public address refused", "host", host, "address", plain)
 	}
 	return blocked
 }
 
-// BlockedError means that weir does not connect to the address of a host. As an error of kind
-// weir.Invalid it may be shown to the caller: it has the address only if the caller wrote it, because
-// what a name inside the operator's network resolves to is not the caller's business.
+// BlockedError means that weir does not connect to the address of a host, or that the name of the host
+// does not exist. As an error of kind weir.Invalid it may be shown to the caller: it has the address only
+// if the caller wrote it, because what names there are inside the operator's network, and what they
+// resolve to, is not the caller's business.
 type BlockedError struct {
-	Host string // as the caller gave it
-	Addr netip.Addr
+	Host string     // as the caller gave it
+	Addr netip.Addr // zero if the name does not exist
 }
 
-// literal reports whether the caller gave the address, not a name.
-func (e *BlockedError) literal() bool {
+// Literal reports whether the caller gave the address, not a name.
+func (e *BlockedError) Literal() bool {
 	addr, err := netip.ParseAddr(e.Host)
 	return err == nil && addr.Unmap() == e.Addr
 }
 
 func (e *BlockedError) Error() string {
-	if !e.literal() {
-		return "host " + e.Host + " has no public address; if it is in a private network, start weir with --allow-networks and that network"
+	if !e.Literal() {
+		return "host " + e.Host + " has no public address; check its name, or if it is in a private network, start weir with --allow-networks and that network"
 	}
 	c := classify(e.Addr)
 	switch {

@@ -176,6 +176,7 @@ func TestResolve(t *testing.T) {
 		host    string
 		want    string // "" for an error
 		blocked string
+		missing bool // blocked because there is no such name
 	}{
 		{name: "name", guard: g, host: "both.test.", want: public},
 		{name: "address", guard: g, host: public, want: public},
@@ -183,8 +184,8 @@ func TestResolve(t *testing.T) {
 		{name: "only private addresses", guard: inside, host: "inside.test.", blocked: private},
 		{name: "private address", guard: g, host: "10.0.0.1", blocked: "10.0.0.1"},
 		{name: "zone", guard: g, host: "fe80::1%lo", blocked: "fe80::1%lo"},
-		{name: "no such name", guard: nothing, host: "nothing.test."},
-		{name: "not a name", guard: g, host: "a b"},
+		{name: "no such name", guard: nothing, host: "nothing.test.", missing: true},
+		{name: "not a name", guard: g, host: "a b", missing: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.guard.Resolve(t.Context(), tt.host)
@@ -198,7 +199,11 @@ func TestResolve(t *testing.T) {
 				t.Errorf("error = %v, want one of kind %q", err, weir.Invalid)
 			}
 			blocked, ok := errors.AsType[*BlockedError](err)
-			if ok != (tt.blocked != "") || ok && blocked.Addr != netip.MustParseAddr(tt.blocked) {
+			var addr netip.Addr
+			if !tt.missing {
+				addr = netip.MustParseAddr(tt.blocked)
+			}
+			if !ok || blocked.Addr != addr {
 				t.Errorf("error = %v, want %q blocked", err, tt.blocked)
 			}
 		})
@@ -236,6 +241,34 @@ func TestAddressesOfNamesAreForTheLog(t *testing.T) {
 	}
 	if text := shown(g.CheckHost("10.7.8.9")); !strings.Contains(text, "10.7.8.9 is a private address") {
 		t.Errorf("an address shows %q", text)
+	}
+}
+
+// TestPrivateNamesLookMissing looks up names of private addresses and names that do not exist: who gives
+// a name must not learn which names there are in the network of the operator.
+func TestPrivateNamesLookMissing(t *testing.T) {
+	const host = "db.internal."
+	said := map[string]string{}
+	for what, addresses := range map[string][]string{"private": {"10.7.8.9"}, "missing": nil} {
+		g := testGuard(resolver(t, func(int) []string { return addresses }))
+		c := g.Client(0)
+		t.Cleanup(c.CloseIdleConnections)
+		_, resolved := g.Resolve(t.Context(), host)
+		conn, dialled := g.DialContext(t.Context(), "tcp", host+":80")
+		if dialled == nil {
+			_ = conn.Close()
+		}
+		for way, err := range map[string]error{"Resolve": resolved, "DialContext": dialled, "Client": get(t, c, "http://"+host+":80/")} {
+			blocked, ok := errors.AsType[*BlockedError](err)
+			if !ok || blocked.Literal() {
+				t.Errorf("%s of a %s name: error = %v, want a BlockedError of a name", way, what, err)
+				continue
+			}
+			said[what] = blocked.Error()
+		}
+	}
+	if said["private"] != said["missing"] {
+		t.Errorf("a private name is told from a missing one: %q", said)
 	}
 }
 

@@ -48,7 +48,7 @@ func (h *Hub) Ranges(sessionID string) ([]weir.ClipRange, error) {
 
 // ranges returns what there is of a track.
 func (r *rendition) ranges() ([]weir.ClipRange, error) {
-	if !r.record.Load() && r.recorder.Protected() > 0 { // it was recorded until the disk was full
+	if !r.record.Load() && r.recorder.Protected() > 0 { // its recording has ended
 		track, err := r.recorder.Reading(false)
 		if err != nil {
 			return nil, err

@@ -200,7 +200,7 @@ func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 // that players can begin with. Players see it like a reconnect of the encoder. A recorded stream
 // keeps its Opus until the encoder does reconnect: an MP4 file can't have both.
 func (s *session) retryAAC(p *Publisher, f Frame) error {
-	if !s.audio.opusOnly || s.info.Record || !p.opens(f) {
+	if !s.audio.opusOnly || s.info.Recorded() || !p.opens(f) {
 		return nil
 	}
 	aac := s.audio.newAAC(p.tracks, s.conn.end)

@@ -55,7 +55,7 @@ func newEarlierPeriods(session weir.Session, lease store.OnAir, maxLoad time.Dur
 
 // start starts to load. There is nothing to load without a storage that nodes share.
 func (e *earlierPeriods) start(storage blob.Store, log *slog.Logger, all *renditions) {
-	if storage == nil || !e.session.Record {
+	if storage == nil || !e.session.Recorded() {
 		e.setLoaded(all, nil)
 		return
 	}

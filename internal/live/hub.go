@@ -155,13 +155,14 @@ func (h *Hub) Run(ctx context.Context) error {
 	var syncing sync.WaitGroup
 	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
 	syncing.Go(func() { every(ctx, spaceEvery, func() { h.checkSpace(time.Now()) }) })
+	syncing.Go(func() { every(ctx, quotaEvery, func() { h.checkQuotas(ctx) }) })
 	syncing.Go(func() { h.keepPulls(ctx) })
 	if h.o.Upload != nil {
 		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
 	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	var swept, quotas time.Time
+	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,10 +173,6 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.beat(ctx)
 		h.closeEnded(time.Now())
-		if time.Since(quotas) > quotaEvery {
-			h.checkQuotas(ctx)
-			quotas = time.Now()
-		}
 		if time.Since(swept) > sweepEvery {
 			h.sweep(ctx)
 			swept = time.Now()
@@ -185,7 +182,7 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // recover opens the sessions that this node carried before it was stopped.
 func (h *Hub) recover(ctx context.Context) error {
-	open, err := h.o.Store.OpenSessions(ctx, h.o.Node)
+	open, err := h.o.Store.OpenSessions(ctx, h.o.Node, h.o.SessionTimeout)
 	if err != nil {
 		return err
 	}
@@ -335,6 +332,11 @@ func (h *Hub) closeSession(ctx context.Context, s *session, why weir.Ending) err
 		return err
 	}
 	h.end(s, errEnded, true)
+	if why == weir.EndBlocked { // nobody may play its end
+		h.mu.Lock()
+		h.ended[s] = time.Time{}
+		h.mu.Unlock()
+	}
 	return nil
 }
 
@@ -372,7 +374,7 @@ func (h *Hub) closeEnded(now time.Time) {
 	}
 	h.mu.Unlock()
 	for _, s := range old {
-		if err := s.close(!s.info.Record); err != nil {
+		if err := s.close(!s.info.Recorded()); err != nil {
 			s.log.Warn("the files of the session could not be closed", "err", err)
 		}
 	}
@@ -387,7 +389,7 @@ func (h *Hub) stop() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.ended {
-		failed = errors.Join(failed, s.close(!s.info.Record))
+		failed = errors.Join(failed, s.close(!s.info.Recorded()))
 	}
 	return failed
 }

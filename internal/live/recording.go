@@ -13,30 +13,35 @@ import (
 	"weir/internal/weir"
 )
 
+// quotaUsedUp is why recordings end, or do not begin, when their account has used up its quota.
+const quotaUsedUp = "the account has reached its storage quota"
+
 // quotaEvery is how often the quotas of storage are checked.
-const quotaEvery = 10 * time.Second
+const quotaEvery = time.Second
 
 // checkQuotas ends the recordings of accounts that have used up their quota of storage. What is
-// recorded so far is kept.
+// recorded so far is kept. The store knows how large all recordings are that grow, as of the last
+// beats; those of this node may have grown since, while a store that is busy is not written.
 func (h *Hub) checkQuotas(ctx context.Context) {
-	checked := map[string]error{}
+	recordings, grown := map[string][]*session{}, map[string]int64{} // by account
 	for _, s := range h.all() {
-		if !s.info.Record {
+		if bytes, recording := s.grown(); recording {
+			user := s.stream.UserID
+			recordings[user], grown[user] = append(recordings[user], s), grown[user]+bytes
+		}
+	}
+	for user, all := range recordings {
+		if weir.KindOf(h.o.Store.CheckStorage(ctx, user, grown[user])) != weir.Denied {
 			continue
 		}
-		err, known := checked[s.stream.UserID]
-		if !known {
-			err = h.o.Store.CheckStorage(ctx, s.stream.UserID)
-			checked[s.stream.UserID] = err
-		}
-		if err != nil && weir.KindOf(err) == weir.Denied {
-			s.shrink(func(a *renditions) { a.endRecording("the account has reached its storage quota") })
+		for _, s := range all {
+			s.endRecording(quotaUsedUp)
 		}
 	}
 }
 
 // sweepEvery is how often files that are not needed any more are removed.
-const sweepEvery = time.Minute
+const sweepEvery = 10 * time.Second
 
 // Folder returns the path of the folder of a session's period that has ended here; an error of kind
 // Busy if it has not.
@@ -72,8 +77,10 @@ func (h *Hub) sweep(ctx context.Context) {
 
 func (h *Hub) sweepOne(ctx context.Context, folder string) error {
 	sessionID := weir.SessionOf(folder)
-	needed, err := h.o.Store.NeedsFiles(ctx, sessionID)
-	if err != nil || needed || h.shows(sessionID) {
+	if h.shows(sessionID) {
+		return nil
+	}
+	if needed, err := h.o.Store.NeedsFiles(ctx, sessionID); err != nil || needed {
 		return err
 	}
 	return os.RemoveAll(filepath.Join(h.o.Dir, folder))
@@ -101,7 +108,7 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Lock()
 	end, ended := r.first+int64(len(r.segments)), r.ended
 	r.mu.Unlock()
-	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // recording has ended before
+	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // the recording has ended before
 		end, ended = kept, true
 	}
 	numbers, segments, err := r.past(r.history.next, end)
@@ -147,7 +154,7 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 	return numbers, segments, nil
 }
 
-// recorded reports whether it is recorded, or was until the disk was full.
+// recorded reports whether it is recorded, or was for a while.
 func (r *rendition) recorded() bool { return r.record.Load() || r.recorder.Protected() > 0 }
 
 // Recorded returns the renditions of the broadcast as far as it is recorded, not only of its last

@@ -1,12 +1,15 @@
 package live
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/blob"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -131,25 +134,181 @@ func TestFilesOfRecording(t *testing.T) {
 	}
 }
 
-// The recordings of an account end when it has used up its quota of storage; the streams go on.
-func TestQuotaEndsRecording(t *testing.T) {
-	s := newTestHub(t, true)
-	e := s.publish()
-	if err := e.send(5); err != nil {
-		t.Fatal(err)
-	}
-	s.hub.checkQuotas(t.Context())
-	s.saysOf("continues without recording", false)
+// limitStorage sets the quota of storage of the account.
+func (s *testHub) limitStorage(bytes int64) {
+	s.Helper()
 	s.write(func(tx *store.Tx) error {
-		_, err := tx.UpdateUser(t.Context(), s.stream.UserID, func(u *weir.User) error {
-			u.SetQuota(weir.Quota{weir.Storage: new(int64)})
+		_, err := tx.UpdateUser(s.Context(), s.stream.UserID, func(u *weir.User) error {
+			u.SetQuota(weir.Quota{weir.Storage: &bytes})
 			return nil
 		})
 		return err
 	})
-	s.hub.checkQuotas(t.Context())
-	s.saysOf("the account has reached its storage quota: the stream continues without recording", true)
-	if err := e.send(5); err != nil {
+}
+
+// The recordings of an account end when it has used up its quota of storage; the streams go on. What
+// they send afterwards is no part of the recording, although players can still get it, and is not
+// counted.
+func TestQuotaEndsRecording(t *testing.T) {
+	s := newTestHub(t, true)
+	other := s.beside(true)
+	e, quiet := s.publish(), other.publish()
+	if err := errors.Join(e.send(5), quiet.send(5)); err != nil {
 		t.Fatal(err)
+	}
+	used := func() int64 {
+		t.Helper()
+		s.hub.beat(t.Context())
+		n, err := s.store.Used(t.Context(), s.stream.UserID, weir.Storage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	whole := used()
+	s.limitStorage(whole + 1)
+	s.hub.checkQuotas(t.Context())
+	s.saysOf("continues without recording", false)
+	if err := quiet.send(5); err != nil { // all recordings count together
+		t.Fatal(err)
+	}
+	s.hub.checkQuotas(t.Context()) // before the store knows
+	both := used()
+	if both <= whole {
+		t.Errorf("the recordings grew from %d to %d bytes", whole, both)
+	}
+	for _, one := range []*testHub{s, other} {
+		one.saysOf("the account has reached its storage quota: the stream continues without recording", true)
+	}
+	if err := errors.Join(e.send(20), quiet.send(20)); err != nil {
+		t.Fatal(err)
+	}
+	if n := used(); n != both {
+		t.Errorf("after the end of the recordings %d bytes are counted, want %d", n, both)
+	}
+	s.stop()
+	s.start()
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.saysOf("continues without recording", true)
+	if n := used(); n != both {
+		t.Errorf("after a restart %d bytes are counted, want %d", n, both)
+	}
+	session := s.broadcast().session.info
+	s.end()
+	if n := used(); n != both {
+		t.Errorf("before the recordings are assets %d bytes are counted, want %d", n, both)
+	}
+	if frames := kept(t, filepath.Join(s.dir, session.ID)); frames < 100 || frames > 200 {
+		t.Errorf("the recording has %d frames of video, want those of the 5 s before its end and of the segment that was open", frames)
+	}
+}
+
+// kept returns how many frames of video the recording in a folder has.
+func kept(t *testing.T, dir string) (frames int) {
+	t.Helper()
+	disk, err := blob.NewDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if _, err := media.KeepRecording(t.Context(), disk, "asset", dir); err != nil {
+		t.Fatal(err)
+	}
+	track, err := media.Open(t.Context(), disk, "asset/"+media.RecordedVideo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, segment := range track.Index().Segments {
+		for _, part := range segment.Parts {
+			frames += len(part.Samples)
+		}
+	}
+	return frames
+}
+
+// A broadcast that begins when the quota of storage is used up is not recorded from its start.
+func TestQuotaBeforeRecording(t *testing.T) {
+	s := newTestHub(t, true)
+	s.limitStorage(0)
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.saysOf("the account has reached its storage quota: the stream continues without recording", true)
+	if m := s.broadcast().Recorded(); len(m.Video)+len(m.Audio) > 0 {
+		t.Errorf("recorded are %+v", m)
+	}
+	session, err := s.store.Session(t.Context(), s.broadcast().session.info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if session.SetRecording(nil, session.LastSeen); session.RecordingStatus != weir.RecordingNone {
+		t.Errorf("the recording is %q, want none", session.RecordingStatus)
+	}
+	s.limitStorage(1e9)
+	s.stop()
+	s.start()
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.saysOf("the account has reached its storage quota: the stream continues without recording", true)
+	s.hub.beat(t.Context())
+	if n, err := s.store.Used(t.Context(), s.stream.UserID, weir.Storage); n != 0 || err != nil {
+		t.Errorf("%d bytes are counted, error %v", n, err)
+	}
+	s.end()
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
+	if left, _ := filepath.Glob(filepath.Join(s.dir, session.ID)); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// The files of a deleted account go soon: nobody may play them any more.
+func TestFilesOfDeletedAccount(t *testing.T) {
+	s := newTestHub(t, true)
+	gone := func(when string, want bool) {
+		t.Helper()
+		s.hub.beat(t.Context())
+		s.hub.closeEnded(time.Now())
+		s.hub.sweep(t.Context())
+		if left, _ := filepath.Glob(filepath.Join(s.dir, "*-*")); (len(left) == 0) != want {
+			t.Errorf("%s these files are left: %v", when, left)
+		}
+	}
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	gone("on air", false)
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, "", time.Now())
+		return err
+	})
+	gone("before the account is purged", false)
+	if err := s.store.ForgetUser(t.Context(), s.stream.UserID); err != nil {
+		t.Fatal(err)
+	}
+	gone("after the account was purged", true)
+}
+
+// A node that could not report for a while, so that another one closed its session, may find that the
+// stream does not exist any more.
+func TestStreamIsForgotten(t *testing.T) {
+	s := newTestHub(t, true)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.ForgetUser(t.Context(), s.stream.UserID); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.beat(t.Context())
+	if err := e.send(1); err == nil {
+		t.Error("the encoder of a stream that does not exist is still served")
+	}
+	s.hub.closeEnded(time.Now().Add(2 * shownAfter))
+	s.hub.sweep(t.Context())
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "*-*")); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
 	}
 }

@@ -60,11 +60,14 @@ func (a *renditions) recover() (end time.Duration, err error) {
 		end = max(end, (*to).end())
 	}
 	for _, r := range a.source() {
-		if a.record && r.recorder.HasTrimmed() {
+		if a.record && (r.recorder.Ended() || r.recorder.HasTrimmed()) {
 			a.full = true // it has ended before the restart
 		}
 	}
 	for _, r := range a.source() {
+		if a.record && a.full {
+			a.protect(r) // a power cut may have lost the end of one track
+		}
 		r.record.Store(a.record && !a.full)
 	}
 	return end, a.skipLost()
@@ -101,6 +104,9 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 		return nil, err
 	}
 	r.limit = &a.limit
+	if a.record && a.full {
+		a.protect(r)
+	}
 	if a.earlier != nil {
 		r.earlier = a.earlier
 		r.setDiscontinuity(true)
@@ -181,10 +187,23 @@ func (a *renditions) endRecording(why string) {
 	}
 	a.full, a.unrecorded = true, why
 	for _, r := range a.source() {
-		r.recorder.Protect()
+		a.protect(r)
 		r.record.Store(false)
 	}
 	a.log.Warn("the stream continues without recording", "reason", why)
+}
+
+// protect ends the recording of a track.
+func (a *renditions) protect(r *rendition) {
+	if err := r.recorder.Protect(); err != nil {
+		a.log.Warn("the end of the recording could not be saved; a restart may move it", "err", err)
+	}
+}
+
+// neverRecord says why nothing of the session is recorded although recording is on.
+func (a *renditions) neverRecord(why string) {
+	a.full, a.unrecorded = true, why
+	a.log.Warn("the stream is not recorded", "reason", why)
 }
 
 // each calls do for every recorder.

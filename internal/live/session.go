@@ -38,6 +38,8 @@ type session struct {
 	taps     taps          // readers of the frames beside the packager
 	health   health        // how the encoder does
 	lastBeat time.Time     // when the store last had a beat, or the session was opened
+	recorded int64         // bytes of the recording, as of the last beat or its end
+	counted  int64         // the same of the last beat that the store has
 	stopped  bool          // it does not continue on this node
 	over     bool          // it does not continue anywhere
 }
@@ -45,11 +47,14 @@ type session struct {
 // openSession opens a session with what is in its folder, if there is one.
 func openSession(o Options, stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
 	s := &session{
-		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, lastBeat: time.Now(),
+		log: o.Log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, lastBeat: time.Now(), recorded: info.RecordedBytes, counted: info.RecordedBytes,
 		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
-		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Record, created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier,
+		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Recorded(), created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier,
+	}
+	if info.Record && info.Unrecorded {
+		s.renditions.neverRecord(quotaUsedUp)
 	}
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
 	s.uploads = uploads{to: o.Upload, prefix: "asset/" + info.ID, period: len(info.Earlier), log: s.log, tracks: map[string]*media.Uploaded{}}
@@ -69,6 +74,30 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 		s.earlier.start(o.Upload, s.log, &s.renditions)
 	}
 	return s, nil
+}
+
+// grown returns how many bytes the recording has that the store does not know of. recording is false
+// if the session is not recorded, or not any more.
+func (s *session) grown() (bytes int64, recording bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.renditions.record || s.renditions.full {
+		return 0, false
+	}
+	return s.sourceBytes() - s.counted, true
+}
+
+// sourceBytes returns how many bytes the session has received. The caller holds the lock.
+func (s *session) sourceBytes() int64 { return s.info.Counters.SourceBytes + s.conn.bytes }
+
+// endRecording stops keeping the source; the recording so far is kept.
+func (s *session) endRecording(why string) {
+	s.shrink(func(a *renditions) {
+		if a.record && !a.full {
+			s.recorded = s.sourceBytes()
+		}
+		a.endRecording(why)
+	})
 }
 
 // renew notes that the session continues with another lease.
@@ -99,7 +128,11 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 	b.Issues = s.issues(now, failing)
 	s.health.hasIssues = len(b.Issues) > 0
 	b.Samples = slices.Clone(s.health.unsaved)
-	b.Counters.SourceBytes += s.conn.bytes
+	b.Counters.SourceBytes = s.sourceBytes()
+	if s.renditions.record && !s.renditions.full {
+		s.recorded = b.Counters.SourceBytes
+	}
+	b.RecordedBytes = s.recorded
 	if source := s.renditions.source(); len(source) > 0 {
 		b.Counters.SourceSegments, b.Counters.SourceSegmentsDuration = source[0].carried()
 		b.Counters.SourceSegments += s.info.Before().SourceSegments
@@ -119,7 +152,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 func (s *session) beatSaved(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lastBeat = at
+	s.lastBeat, s.counted = at, s.recorded
 	s.health.saved(weir.At(at.Add(-beatEvery / 2)))
 }
 
@@ -179,7 +212,7 @@ func (s *session) close(remove bool) error {
 // sync makes sure that finished segments survive a power cut, if they are to be kept. The last
 // minute of a stream that is not recorded is not worth what that costs the disk.
 func (s *session) sync() error {
-	if s.info.Record {
+	if s.info.Recorded() {
 		return s.renditions.each((*media.Recorder).Sync)
 	}
 	return s.renditions.each((*media.Recorder).Tidy)

@@ -131,7 +131,7 @@ func (h *Hub) checkSpace(now time.Time) {
 	// When playlists become shorter there may be space enough, so recordings go on until the next check.
 	if before >= scarce && left.below(stepsBelow[scarce]) {
 		for _, s := range sessions {
-			s.shrink(func(a *renditions) { a.endRecording(noDiskSpace) })
+			s.endRecording(noDiskSpace)
 		}
 	}
 	if current >= cutting && left.below(stepsBelow[cutting]) {
@@ -139,15 +139,19 @@ func (h *Hub) checkSpace(now time.Time) {
 	}
 }
 
-// noDiskSpace is why recordings end when the disk is nearly full.
-const noDiskSpace = "the server has not enough disk space"
+const (
+	// noDiskSpace is why recordings end when the disk is nearly full.
+	noDiskSpace = "the server has not enough disk space"
+	// endedBefore is why there is no recording any more after a restart.
+	endedBefore = "the recording has ended before a restart of the server, for want of space"
+)
 
 // shrink lets a session take less space; false = it is over and becomes an asset, so its files are
 // being read.
 func (s *session) shrink(do func(*renditions)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped && s.info.Record {
+	if s.stopped && s.info.Recorded() {
 		return false
 	}
 	do(&s.renditions)
@@ -177,7 +181,7 @@ func cutOne(sessions []*session) {
 		switch {
 		case s.conn.publisher == nil:
 			return 0
-		case !s.info.Record:
+		case !s.info.Recorded():
 			return 1
 		}
 		return 2
@@ -250,7 +254,7 @@ func (a *renditions) issues(dropping bool) []string {
 		issues = append(issues, "the server has little disk space: playlists are shorter than usual")
 	}
 	if a.full {
-		issues = append(issues, cmp.Or(a.unrecorded, noDiskSpace)+": the stream continues without recording")
+		issues = append(issues, cmp.Or(a.unrecorded, endedBefore)+": the stream continues without recording")
 	}
 	return issues
 }

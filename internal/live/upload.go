@@ -41,7 +41,7 @@ func (h *Hub) uploadable(ctx context.Context) []*session {
 			all = append(all, s)
 		}
 	}
-	return slices.DeleteFunc(all, func(s *session) bool { return !s.info.Record })
+	return slices.DeleteFunc(all, func(s *session) bool { return !s.info.Recorded() })
 }
 
 // uploads is how far the recording of a session is in the storage.

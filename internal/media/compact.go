@@ -159,7 +159,7 @@ func (r *Recorder) notesWithout(f Compacted, size int64) ([]byte, error) {
 		if !ok {
 			return nil, fmt.Errorf("the journal of a recording is damaged")
 		}
-		if n.Compacted == nil && (n.Track != nil || !f.has(n.Segment)) {
+		if n.Compacted == nil && (n.Track != nil || n.Kept != nil || !f.has(n.Segment)) {
 			notes = append(notes, line...)
 		}
 	}

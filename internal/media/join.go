@@ -2,6 +2,7 @@ package media
 
 import (
 	"context"
+	"math"
 	"path"
 	"path/filepath"
 	"sort"
@@ -112,7 +113,7 @@ func logPrefix(prefix string, period int, name, file string) string {
 	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, file)
 }
 
-// kept returns the index of the segments that were not trimmed, and their numbers in the recording.
+// kept returns the index of the segments of the recording, and their numbers in it.
 func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
 	r.mu.Lock()
 	open := r.open
@@ -120,11 +121,18 @@ func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
 	if open {
 		return kept, nil, weir.Errorf(weir.Busy, "a segment is still being recorded")
 	}
-	return r.soFar()
+	r.mu.Lock()
+	end := int64(math.MaxInt64)
+	if r.ended {
+		end = r.protected
+	}
+	r.mu.Unlock()
+	return r.soFar(end)
 }
 
-// soFar is kept for a recording that grows. The open segment has the parts that are written.
-func (r *Recorder) soFar() (kept cmaf.TrackIndex, files []int64, err error) {
+// soFar returns the index of the segments before a number that were not trimmed, and their numbers. The
+// open segment has the parts that are written.
+func (r *Recorder) soFar(before int64) (kept cmaf.TrackIndex, files []int64, err error) {
 	r.mu.Lock()
 	next, begun, inits := r.next, r.begun, r.inits
 	r.mu.Unlock()
@@ -150,7 +158,7 @@ func (r *Recorder) soFar() (kept cmaf.TrackIndex, files []int64, err error) {
 	last := -1 // init segment
 	for i, segment := range segments {
 		n := numbers[i]
-		if trimmed[i] {
+		if trimmed[i] || n >= before {
 			continue
 		}
 		if count := len(files); count > 0 && files[count-1] != n-1 {

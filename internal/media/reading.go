@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 )
 
@@ -19,7 +20,7 @@ type growing struct {
 // was trimmed since is an error of kind weir.NotFound. kept = the recording is not trimmed. An error
 // of kind weir.NotFound means that nothing was recorded.
 func (r *Recorder) Reading(kept bool) (*Track, error) {
-	index, numbers, err := r.soFar()
+	index, numbers, err := r.soFar(math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func TestReading(t *testing.T) {
 // After the recording of a stream has ended, its start and its end can be read.
 func TestReadingSpared(t *testing.T) {
 	_, want, r := threeSegments(t)
-	r.Protect()
+	must(t, r.Protect())
 	for range 5 {
 		want.write(t, r, 2, true)
 	}

@@ -54,6 +54,7 @@ type Recorder struct {
 	inits     []initSegment
 	first     int64        // the first segment that is not trimmed
 	protected int64        // segments before it are never trimmed
+	ended     bool         // the recording has ended: the protected segments are all of it
 	next      int64        // number of the open segment, or of the next one
 	open      bool         // segment next is open
 	ends      []int64      // offsets of the ends of the open segment's parts
@@ -468,18 +469,30 @@ func (r *Recorder) Trim(before int64) error {
 	return nil
 }
 
-// Protect protects all finished segments and the open one from Trim. If a segment is trimmed already,
-// only those before it stay protected.
-func (r *Recorder) Protect() {
+// Protect ends the recording: it has all finished segments and the open one, which are never trimmed.
+// What is written after them is for players only. If it has ended already, or a segment is trimmed,
+// it does nothing. If the journal can't be written, the recording ends until the next recovery only.
+func (r *Recorder) Protect() error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.first > 0 {
-		return
+	if r.first > 0 || r.ended {
+		r.mu.Unlock()
+		return nil
 	}
-	r.protected = r.next
+	r.protected, r.ended = r.next, true
 	if r.open {
 		r.protected++
 	}
+	r.unsynced.notes = true
+	kept := r.protected
+	r.mu.Unlock()
+	return r.note(note{Kept: &kept})
+}
+
+// Ended reports whether the recording has ended.
+func (r *Recorder) Ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
 }
 
 // Protected returns the number of the first segment that is not protected; 0 = none is.

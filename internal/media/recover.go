@@ -23,9 +23,10 @@ import (
 // note is a line of the journal: the CRC-32C of its JSON in hexadecimal, a space, the JSON. There is one
 // for each init segment, written before it is needed, and one for each segment, written before its first
 // byte. Of two notes on one segment the later counts: the first attempt to begin it failed. The first
-// line may be on compacted segments.
+// line may be on compacted segments, and another one says where the recording has ended.
 type note struct {
 	Compacted *Compacted `json:"forgotten,omitempty"`
+	Kept      *int64     `json:"kept,omitempty"` // the recording has the segments before it
 
 	Init  int         `json:"init"`
 	Track *cmaf.Track `json:"track,omitempty"` // set = the note is on the init segment
@@ -48,6 +49,7 @@ func noteSum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(c
 
 type journal struct {
 	compacted Compacted
+	kept      *int64       // the recording has the segments before it; nil = all
 	tracks    []cmaf.Track // of the init segments
 	segments  map[int64]note
 }
@@ -64,6 +66,8 @@ func readJournal(data []byte) journal {
 		switch {
 		case n.Compacted != nil && n.Compacted.possible():
 			j.compacted = *n.Compacted
+		case n.Kept != nil && *n.Kept >= 0:
+			j.kept = n.Kept
 		case n.Track != nil && n.Init == len(j.tracks):
 			j.tracks = append(j.tracks, *n.Track)
 		case n.Track == nil && n.Init >= 0 && n.Init < len(j.tracks):
@@ -110,7 +114,13 @@ func Recover(dir string) (*Recorder, error) {
 	if found.hole.end > 0 {
 		first, protected = found.hole.end, found.hole.first
 	}
-	r := &Recorder{dir: dir, compacted: found.compacted, first: first, protected: protected, removed: first, next: next, inits: found.firsts(inits)}
+	ended := protected > 0
+	if kept := found.journal.kept; kept != nil {
+		protected, ended = min(*kept, next), true
+	}
+	r := &Recorder{
+		dir: dir, compacted: found.compacted, first: first, protected: protected, ended: ended, removed: first, next: next, inits: found.firsts(inits),
+	}
 	if err := r.restore(found, segments, inits); err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
@@ -292,6 +302,9 @@ func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int
 		return err
 	}
 	notes, err := notesOf(r.compacted, r.inits, segments, inits)
+	if err == nil && r.ended {
+		notes, err = appendNote(notes, note{Kept: &r.protected})
+	}
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func TestTrim(t *testing.T) {
 func TestSpareOpenSegment(t *testing.T) {
 	dir, want, r := threeSegments(t)
 	want.write(t, r, 1, false)
-	r.Protect()
+	must(t, r.Protect())
 	if n := r.Protected(); n != 4 {
 		t.Errorf("the segments before %d are protected, want 4", n)
 	}
@@ -145,7 +145,7 @@ func TestSpareOpenSegment(t *testing.T) {
 	if n := r.Protected(); n != 4 || !r.HasTrimmed() {
 		t.Errorf("after a crash the segments before %d are protected, want 4", n)
 	}
-	r.Protect() // is too late for others
+	must(t, r.Protect()) // is too late for others
 	if n := r.Protected(); n != 4 {
 		t.Errorf("the segments before %d are protected, want 4", n)
 	}

@@ -310,9 +310,6 @@ func sentenceOf(err error) string {
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal && len(e.Messages) > 0 {
 		return e.Messages[0]
 	}
-	if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
-		return "the host of the target has no address; check its name"
-	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "the target did not answer in time"
 	}

@@ -61,19 +61,20 @@ func (tx *Tx) addDelivery(ctx context.Context, l Line, seq int64) error {
 // DueWebhook is a webhook that has deliveries to send.
 type DueWebhook struct {
 	ID, UserID string
-	Timeouts   int // in a row
+	Timeouts   int  // in a row
+	Responds   bool // its receiver has responded to the last delivery
 }
 
 // DueWebhooks returns the webhooks that have a line which is due and not claimed, without those
 // that are paused. It reads a row or two for each webhook that has deliveries, not all of its rows.
 func (q *queries) DueWebhooks(ctx context.Context) ([]DueWebhook, error) {
-	return many(ctx, q.conn, func(r rows) (d DueWebhook, err error) { return d, r.Scan(&d.ID, &d.UserID, &d.Timeouts) },
+	return many(ctx, q.conn, func(r rows) (d DueWebhook, err error) { return d, r.Scan(&d.ID, &d.UserID, &d.Timeouts, &d.Responds) },
 		`WITH RECURSIVE hook (id) AS (
 			SELECT min(webhook_id) FROM delivery_line WHERE claim = ''
 			UNION ALL
 			SELECT (SELECT min(l.webhook_id) FROM delivery_line l WHERE l.claim = '' AND l.webhook_id > hook.id) FROM hook WHERE hook.id IS NOT NULL
 		)
-		SELECT hook.id, COALESCE(w.user_id, ''), COALESCE(w.timeouts, 0) FROM hook LEFT JOIN webhook w ON w.id = hook.id
+		SELECT hook.id, COALESCE(w.user_id, ''), COALESCE(w.timeouts, 0), COALESCE(w.responds, FALSE) FROM hook LEFT JOIN webhook w ON w.id = hook.id
 		WHERE hook.id IS NOT NULL AND COALESCE(w.paused_until, 0) <= $1
 			AND (SELECT min(l.due_at) FROM delivery_line l WHERE l.claim = '' AND l.webhook_id = hook.id) <= $1`, time.Now().UnixMilli())
 }
@@ -131,6 +132,7 @@ func (q *queries) NextDelivery(ctx context.Context, l Line) (d Delivery, ok bool
 type Settled struct {
 	More     bool // the line has a delivery that is due
 	Timeouts int  // of the webhook, in a row
+	Responds bool // its receiver has responded to the last delivery
 }
 
 // ErrLostLine says that another node has the line by now.
@@ -168,7 +170,7 @@ func (s *Store) SettleLine(ctx context.Context, l Line, a *Attempt) (after Settl
 			}
 		}
 		more, err := tx.leaveLine(ctx, l)
-		after = Settled{More: more && a != nil && hook.PausedUntil() == 0, Timeouts: hook.Timeouts()}
+		after = Settled{More: more && a != nil && hook.PausedUntil() == 0, Timeouts: hook.Timeouts(), Responds: hook.Responds}
 		return err
 	})
 	return after, err

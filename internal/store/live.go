@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -184,6 +185,13 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	}
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
+		if b.session.Record {
+			err := tx.CheckStorage(ctx, b.stream.UserID, 0)
+			if err != nil && weir.KindOf(err) != weir.Denied {
+				return weir.Session{}, OnAir{}, err
+			}
+			b.session.Unrecorded = err != nil
+		}
 		b.air.Begin(b.session.ID)
 		if err := tx.CreateSession(ctx, &b.session); err != nil {
 			return weir.Session{}, OnAir{}, err
@@ -276,10 +284,17 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 	if err != nil {
 		return nil, err
 	}
+	forgotten, err := tx.forgotten(ctx, beats, all)
+	if err != nil {
+		return nil, err
+	}
 	var health samples
 	for _, beat := range beats {
 		b := all[beat.StreamID]
 		if b == nil {
+			if forgotten[beat.StreamID] {
+				lost = append(lost, Lost{beat.StreamID, weir.EndTakenOver})
+			}
 			continue
 		}
 		if b.owned(beat.Epoch) != nil {
@@ -309,6 +324,26 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 		}
 	}
 	return lost, health.save(ctx, tx)
+}
+
+// forgotten returns the streams of beats that do not exist any more, of those that could not be locked.
+// Another node has closed the session, while this one could not report, and the account was purged.
+func (tx *Tx) forgotten(ctx context.Context, beats []Beat, locked map[string]*broadcast) (map[string]bool, error) {
+	gone := map[string]bool{}
+	for _, beat := range beats {
+		if locked[beat.StreamID] == nil {
+			gone[beat.StreamID] = true
+		}
+	}
+	if len(gone) == 0 {
+		return gone, nil
+	}
+	b := &builder{}
+	there, err := many(ctx, tx.conn, scanText, "SELECT id FROM stream WHERE id IN ("+b.list(slices.Collect(maps.Keys(gone)))+")", b.args...)
+	for _, id := range there {
+		delete(gone, id)
+	}
+	return gone, err
 }
 
 // tookSince reports whether this process itself has taken the stream again since the beat, because
@@ -360,8 +395,9 @@ func (tx *Tx) lockBroadcasts(ctx context.Context, beats []Beat) (map[string]*bro
 }
 
 // OpenSessions returns the sessions that this node carried before a restart, and takes them again:
-// a former process that still runs can't write to them any more.
-func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) {
+// a former process that still runs can't write to them any more. From now on they wait for timeout
+// after their encoder has disconnected.
+func (s *Store) OpenSessions(ctx context.Context, node string, timeout time.Duration) ([]OnAir, error) {
 	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE node = $1 AND session_id <> '' ORDER BY stream_id", node)
 	if err != nil {
 		return nil, err
@@ -373,7 +409,7 @@ func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) 
 			if err != nil || !b.open() || b.air.Node != node {
 				return err
 			}
-			b.air.Resume(time.Now())
+			b.air.Resume(timeout, time.Now())
 			if err := tx.saveAir(ctx, &b.air); err != nil {
 				return err
 			}

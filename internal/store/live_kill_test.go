@@ -194,7 +194,7 @@ func finishSession(t *testing.T, st *Store, stream weir.Stream) {
 	if len(before) > len(lifeOfASession) || lifeOfASession[:len(before)] != before {
 		t.Fatalf("events %q", before)
 	}
-	open, err := st.OpenSessions(t.Context(), "node-a")
+	open, err := st.OpenSessions(t.Context(), "node-a", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			if err := b.endLapsed(t.Context()); err != nil { // a closes its own
 				t.Fatal(err)
 			}
-			open, err := a.OpenSessions(t.Context(), "node-a")
+			open, err := a.OpenSessions(t.Context(), "node-a", time.Minute)
 			open = slices.DeleteFunc(open, func(other OnAir) bool { return other.SessionID != session.ID })
 			if err != nil || len(open) != 1 || open[0].Epoch != air.Epoch+1 {
 				t.Fatalf("OpenSessions = %+v, %v; want %s", open, err, session.ID)

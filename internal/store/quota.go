@@ -11,7 +11,7 @@ import (
 var used = map[weir.Resource]string{
 	weir.Storage: `SELECT CAST(COALESCE(sum(n), 0) AS BIGINT) FROM (
 			SELECT stored AS n FROM asset WHERE user_id = $1 AND stored > 0
-			UNION ALL SELECT source_bytes FROM session WHERE user_id = $1 AND record AND id IN (SELECT session_id FROM live WHERE session_id <> '')
+			UNION ALL SELECT recorded_bytes FROM session WHERE user_id = $1 AND recorded_bytes > 0
 			UNION ALL SELECT size FROM ipfs_upload WHERE user_id = $1 AND remote = 'local'
 		) AS parts`,
 	weir.Streams:      "SELECT count(*) FROM stream WHERE user_id = $1 AND NOT deleted",
@@ -99,8 +99,9 @@ func (tx *Tx) LockAccount(ctx context.Context, userID string) error {
 	return err
 }
 
-// CheckStorage returns an error if an account has used up its quota of storage.
-func (q *queries) CheckStorage(ctx context.Context, userID string) error {
+// CheckStorage returns an error if an account has used up its quota of storage, with so many bytes
+// that the store does not know of yet.
+func (q *queries) CheckStorage(ctx context.Context, userID string, unknown int64) error {
 	u, err := q.User(ctx, userID)
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func (q *queries) CheckStorage(ctx context.Context, userID string) error {
 	if err != nil {
 		return err
 	}
-	return u.CheckQuota(weir.Storage, n, 1)
+	return u.CheckQuota(weir.Storage, n+unknown, 1)
 }
 
 // ReserveStorage counts bytes that are about to be stored for an asset, if its account may have

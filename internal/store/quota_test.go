@@ -140,8 +140,48 @@ func TestReserveStorage(t *testing.T) {
 				t.Errorf("step %d: %v", i, err)
 			}
 		}
-		if err := st.CheckStorage(ctx, u.ID); weir.KindOf(err) != weir.Denied {
+		if err := st.CheckStorage(ctx, u.ID, 0); weir.KindOf(err) != weir.Denied {
 			t.Errorf("with all of it used: %v", err)
 		}
+	})
+}
+
+// A recording counts while it grows and after it, until it is an asset. A broadcast that begins when
+// the quota is used up is not recorded.
+func TestRecordingsCount(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx, now, limit := t.Context(), time.Now(), int64(1000)
+		u := newUser(t, st, "ann@example.com", weir.Quota{weir.Storage: &limit})
+		used := func(what string, want int64) {
+			t.Helper()
+			if got, err := st.Used(ctx, u.ID, weir.Storage); got != want || err != nil {
+				t.Errorf("%s: %d bytes are used, error %v; want %d", what, got, err, want)
+			}
+		}
+		onAir := func() (weir.Session, Beat) {
+			t.Helper()
+			session, air := goOnAir(t, st, liveStreamOf(t, st, u.ID, true), now)
+			return session, beatOf(air, now, 0)
+		}
+		first, one := onAir()
+		_, two := onAir()
+		one.RecordedBytes, two.RecordedBytes = 600, 300
+		if _, err := renew(ctx, st, now, one, two); err != nil {
+			t.Fatal(err)
+		}
+		used("two that grow", 900)
+		one.Counters.SourceBytes, one.RecordedBytes = 5000, 700
+		if _, err := renew(ctx, st, now, one); err != nil {
+			t.Fatal(err)
+		}
+		used("one has ended", 1000)
+		third, _ := onAir()
+		if third.Recorded() || !first.Recorded() {
+			t.Error("the third broadcast is recorded, or the first one is not")
+		}
+		if _, err := closeSession(ctx, st, one, now); err != nil {
+			t.Fatal(err)
+		}
+		used("one waits to become an asset", 1000)
 	})
 }

@@ -25,6 +25,7 @@ var sessions = table[weir.Session]{
 			{"playback_id", s.PlaybackID},
 			{"record", s.Record},
 			{"unrecorded", s.Unrecorded},
+			{"recorded_bytes", s.RecordedBytes},
 			{"source_segments", s.SourceSegments},
 			{"transcoded_segments", s.TranscodedSegments},
 			{"source_segments_duration", s.SourceSegmentsDuration},
@@ -46,18 +47,21 @@ var sessions = table[weir.Session]{
 		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
 		"recordingStatus": {recordingStatus, textField},
 	},
-	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded, s.Earlier, s.End} },
+	hidden: func(s *weir.Session) any {
+		return &sessionHidden{s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End}
+	},
 	unhide: func(s *weir.Session, hidden any) {
 		h := hidden.(*sessionHidden)
-		s.Deleted, s.Unrecorded, s.Earlier, s.End = h.Deleted, h.Unrecorded, h.Earlier, h.End
+		s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End = h.Deleted, h.Unrecorded, h.RecordedBytes, h.Earlier, h.End
 	},
 }
 
 type sessionHidden struct {
-	Deleted    bool          `json:"deleted,omitempty"`
-	Unrecorded bool          `json:"unrecorded,omitempty"`
-	Earlier    []weir.Period `json:"earlier,omitempty"`
-	End        time.Duration `json:"end,omitempty"`
+	Deleted       bool          `json:"deleted,omitempty"`
+	Unrecorded    bool          `json:"unrecorded,omitempty"`
+	RecordedBytes int64         `json:"recordedBytes,omitempty"`
+	Earlier       []weir.Period `json:"earlier,omitempty"`
+	End           time.Duration `json:"end,omitempty"`
 }
 
 // recordingStatus is weir.Session.SetRecording in SQL, for filters and orders, but without its time

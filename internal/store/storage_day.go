@@ -12,7 +12,7 @@ const storageDaysKept = 400 * 24 * time.Hour
 
 // storedParts is the SQL for the bytes that accounts store, in parts; see used.
 const storedParts = `SELECT user_id, stored AS n FROM asset WHERE stored > 0
-	UNION ALL SELECT user_id, source_bytes FROM session WHERE record AND id IN (SELECT session_id FROM live WHERE session_id <> '')
+	UNION ALL SELECT user_id, recorded_bytes FROM session WHERE recorded_bytes > 0
 	UNION ALL SELECT user_id, size FROM ipfs_upload WHERE remote = 'local'`
 
 // sampleStorage writes how many bytes each account stores today. The last sample of a day stays.

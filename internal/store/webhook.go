@@ -31,6 +31,7 @@ var webhooks = table[weir.Webhook]{
 			{"url_lookup", q.seal.lookup(w.URL.Reveal())},
 			{"timeouts", w.Timeouts()},
 			{"paused_until", int64(w.PausedUntil())},
+			{"responds", w.Responds},
 		}
 	},
 	fields: map[string]field{
@@ -60,8 +61,16 @@ var webhooks = table[weir.Webhook]{
 			w.Status = &status
 		}
 	},
-	hidden: func(w *weir.Webhook) any { return &deletedMark{w.Deleted} },
-	unhide: func(w *weir.Webhook, hidden any) { w.Deleted = hidden.(*deletedMark).Deleted },
+	hidden: func(w *weir.Webhook) any { return &webhookHidden{w.Deleted, w.Responds} },
+	unhide: func(w *weir.Webhook, hidden any) {
+		h := hidden.(*webhookHidden)
+		w.Deleted, w.Responds = h.Deleted, h.Responds
+	},
+}
+
+type webhookHidden struct {
+	Deleted  bool `json:"deleted,omitempty"`
+	Responds bool `json:"responds,omitempty"`
 }
 
 // Webhook returns the webhook with the id, also one that was deleted.
@@ -172,7 +181,7 @@ func (tx *Tx) logAttempt(ctx context.Context, l weir.WebhookLog) (weir.Webhook, 
 		return weir.Webhook{}, err
 	}
 	return tx.changeWebhook(ctx, l.WebhookID, func(w *weir.Webhook) error {
-		w.Status = w.Status.After(l)
+		w.Attempted(l)
 		return nil
 	})
 }

@@ -44,13 +44,19 @@ type result struct {
 	err     error
 }
 
-// Run sends events until ctx ends. Then it gives exchanges at most Drain to finish. The store of
-// the node must run meanwhile, and until Run returns.
-func (s *Sender) Run(ctx context.Context) error {
+// newDispatcher returns a dispatcher whose exchanges outlive ctx.
+func (s *Sender) newDispatcher(ctx context.Context) *dispatcher {
 	d := &dispatcher{
 		Sender: s, turns: newTurns(s.slots), claimed: map[store.Line]string{}, results: make(chan result, s.slots), look: true,
 	}
 	d.renew(ctx)
+	return d
+}
+
+// Run sends events until ctx ends. Then it gives exchanges at most Drain to finish. The store of
+// the node must run meanwhile, and until Run returns.
+func (s *Sender) Run(ctx context.Context) error {
+	d := s.newDispatcher(ctx)
 	if !d.awaitRegistration(ctx) {
 		return nil
 	}
@@ -141,6 +147,9 @@ func (d *dispatcher) claimSome(ctx context.Context) error {
 			if !ok {
 				d.turns.setIdle(userID, hookID)
 				continue
+			}
+			if _, sending := d.claimed[line]; sending {
+				continue // the claim of its exchange was void for a while; its end leaves the line
 			}
 			d.turns.takeSlot(userID, hookID)
 			claimed[line] = userID

@@ -71,7 +71,8 @@ func (x *exchange) fail(err error) {
 		err = e.Err
 	}
 	if e, ok := errors.AsType[*guard.BlockedError](err); ok {
-		x.reason, x.final, x.blocked = e.Error(), true, true
+		// A name may get a public address, and those that do not exist must look like private ones.
+		x.reason, x.final, x.blocked = e.Error(), e.Literal(), e.Literal()
 		return
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid { // a redirect that is not followed
@@ -89,10 +90,7 @@ func isTimeout(err error) bool {
 
 // describe names the cause of a network error.
 func (x *exchange) describe(err error) string {
-	if e, ok := errors.AsType[*net.DNSError](err); ok {
-		if e.IsNotFound {
-			return "no such host"
-		}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return "the host name could not be resolved"
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -248,7 +249,6 @@ func TestDescribe(t *testing.T) {
 		err  error
 		want string
 	}{
-		{dial(&net.DNSError{Name: "planted", IsNotFound: true}), "no such host"},
 		{dial(&net.DNSError{Name: "planted", IsTimeout: true}), "the host name could not be resolved"},
 		{dial(syscall.EHOSTUNREACH), "host unreachable"},
 		{dial(syscall.ECONNRESET), "connection reset"},
@@ -261,6 +261,32 @@ func TestDescribe(t *testing.T) {
 		if x.fail(tt.err); x.reason != tt.want {
 			t.Errorf("reason = %q, want %q", x.reason, tt.want)
 		}
+	}
+}
+
+// Names of private addresses can't be told from names that do not exist, neither by the sentence nor by
+// what happens next.
+func TestPrivateNames(t *testing.T) {
+	private := netip.MustParseAddr("10.7.8.9")
+	type outcome struct {
+		reason   string
+		timedOut bool
+	}
+	said := map[outcome]bool{}
+	for _, blocked := range []*guard.BlockedError{{Host: "db.internal", Addr: private}, {Host: "db.internal"}} {
+		var x exchange
+		x.fail(&url.Error{Err: &net.OpError{Op: "dial", Net: "tcp", Err: blocked}})
+		if x.final || x.blocked || x.retryAt(0, time.Second).IsZero() {
+			t.Errorf("%+v: %+v, want that it is tried again", blocked, x)
+		}
+		said[outcome{x.reason, x.timedOut}] = true
+	}
+	if len(said) != 1 {
+		t.Errorf("a private name is told from a missing one: %+v", said)
+	}
+	var x exchange
+	if x.fail(&url.Error{Err: &guard.BlockedError{Host: "10.7.8.9", Addr: private}}); !x.final || !x.blocked {
+		t.Errorf("an address: %+v, want that it is final", x)
 	}
 }
 

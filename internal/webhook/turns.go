@@ -14,6 +14,10 @@ import "weir/internal/store"
 //   - A webhook that has timed out gets one slot until it answers again, and all such webhooks
 //     together get a quarter of the slots. So however many accounts time out, the others share
 //     three quarters.
+//   - A quarter of the slots is kept for accounts that hold none, one each, and not for webhooks that
+//     have timed out. Half of these are for webhooks that have responded to their last delivery. So
+//     many accounts that have not timed out yet, and take what they can one after the other, do not
+//     delay the first delivery of those whose receivers respond.
 //
 // It has no lock: one goroutine uses it.
 type turns struct {
@@ -34,6 +38,7 @@ type hook struct {
 	last     int64
 	timeouts int  // in a row
 	due      bool // it has deliveries to send
+	responds bool // its receiver has responded to the last delivery
 }
 
 // timedOut reports whether the webhook has timed out since its last success.
@@ -66,7 +71,7 @@ func (t *turns) setDue(due []store.DueWebhook) {
 	}
 	for _, d := range due {
 		_, h := t.hook(d.UserID, d.ID)
-		h.due, h.timeouts = true, d.Timeouts
+		h.due, h.timeouts, h.responds = true, d.Timeouts, d.Responds
 	}
 	for userID, a := range t.accounts {
 		for hookID, h := range a.hooks {
@@ -82,31 +87,34 @@ func (t *turns) setDue(due []store.DueWebhook) {
 
 // next returns the webhook whose turn it is. ok is false when there is none, or no slot for it.
 func (t *turns) next() (userID, hookID string, ok bool) {
-	free, mayTimeOut := t.slots-t.inFlight, t.timedOutSlots() < t.slots/4
+	left, mayTimeOut := t.slots-t.inFlight, t.timedOutSlots() < t.slots/4
+	free := left - t.slots/4 // without those that are kept
 	var first *account
 	for id, a := range t.accounts {
-		if a.inFlight >= free || first != nil && a.last >= first.last {
+		if first != nil && a.last >= first.last {
 			continue
 		}
-		if hook := a.next(free-a.inFlight, mayTimeOut); hook != "" {
-			first, userID, hookID = a, id, hook
+		chosen := a.next(func(h *hook) bool {
+			return h.inFlight < free-a.inFlight && (!h.timedOut() || mayTimeOut && h.inFlight == 0)
+		})
+		if chosen == "" && a.inFlight == 0 && left > 0 {
+			chosen = a.next(func(h *hook) bool { return !h.timedOut() && (h.responds || left > t.slots/8) })
+		}
+		if chosen != "" {
+			first, userID, hookID = a, id, chosen
 		}
 	}
 	return userID, hookID, first != nil
 }
 
-// next returns the webhook of an account whose turn it is, "" if there is none. A webhook may have
-// fewer than room in flight; mayTimeOut says whether one that has timed out may be next.
-func (a *account) next(room int, mayTimeOut bool) (hookID string) {
+// next returns the webhook of an account whose turn it is, of those that may have a slot; "" if there
+// is none.
+func (a *account) next(may func(*hook) bool) (hookID string) {
 	var first *hook
 	for id, h := range a.hooks {
-		if !h.due || first != nil && h.last >= first.last {
-			continue
+		if h.due && may(h) && (first == nil || h.last < first.last) {
+			first, hookID = h, id
 		}
-		if h.timedOut() && (!mayTimeOut || h.inFlight > 0) || h.inFlight >= room {
-			continue
-		}
-		first, hookID = h, id
 	}
 	return hookID
 }
@@ -146,5 +154,5 @@ func (t *turns) freeSlot(userID, hookID string) {
 // record keeps what an attempt has shown of a webhook.
 func (t *turns) record(userID, hookID string, s store.Settled) {
 	_, h := t.hook(userID, hookID)
-	h.timeouts, h.due = s.Timeouts, h.due || s.More
+	h.timeouts, h.responds, h.due = s.Timeouts, s.Responds, h.due || s.More
 }

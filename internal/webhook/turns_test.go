@@ -73,12 +73,12 @@ func TestAccountsTakeTurns(t *testing.T) {
 func TestSlotsAreLeft(t *testing.T) {
 	turns := newTurns(64)
 	turns.setDue(dueHooks("eve", 100, 0))
-	if n := len(turns.take()); n != 32 {
-		t.Errorf("one account got %d slots, want half of them", n)
+	if n := len(turns.take()); n != 24 {
+		t.Errorf("one account got %d slots, want half of those that are not kept", n)
 	}
 	turns.setDue(slices.Concat(dueHooks("eve", 100, 0), dueHooks("ann", 20, 0)))
-	if turns.take(); turns.held("eve") != 32 || turns.held("ann") != 16 {
-		t.Errorf("eve has %d slots, ann %d; want 32 and half of the rest", turns.held("eve"), turns.held("ann"))
+	if turns.take(); turns.held("eve") != 24 || turns.held("ann") != 12 {
+		t.Errorf("eve has %d slots, ann %d; want 24 and half of the rest", turns.held("eve"), turns.held("ann"))
 	}
 	// With many accounts that take all they can, another one still finds as many slots.
 	for _, accounts := range []int{2, 7, 31, 60} {
@@ -90,7 +90,7 @@ func TestSlotsAreLeft(t *testing.T) {
 		turns.setDue(all)
 		turns.take()
 		most := turns.held("eve0")
-		turns.setDue(append(all, dueHooks("ann", 100, 0)...))
+		turns.setDue(append(all, responding(dueHooks("ann", 100, 0))...))
 		turns.take()
 		if ann := turns.held("ann"); ann < 1 || ann < most/2 {
 			t.Errorf("beside %d accounts with up to %d slots, another one gets %d", accounts, most, ann)
@@ -103,12 +103,12 @@ func TestSlotsAreLeft(t *testing.T) {
 func TestSlotsOfWebhook(t *testing.T) {
 	turns := newTurns(64)
 	turns.setDue(dueHooks("ann", 1, 0))
-	if n := len(turns.take()); n != 22 {
-		t.Errorf("the only webhook got %d slots, want a third", n)
+	if n := len(turns.take()); n != 16 {
+		t.Errorf("the only webhook got %d slots, want a third of those that are not kept", n)
 	}
 	turns.setDue(dueHooks("ann", 2, 0))
-	if started := turns.take(); len(started) != 7 || started[0] != "ann-1" {
-		t.Errorf("another webhook of the account got %v, want 7 slots", started)
+	if started := turns.take(); len(started) != 6 || started[0] != "ann-1" {
+		t.Errorf("another webhook of the account got %v, want 6 slots", started)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestTroubledSlots(t *testing.T) {
 		t.Errorf("one has two slots: %v", started)
 	}
 	turns.setDue(append(all, dueHooks("ann", 30, 0)...))
-	if turns.take(); turns.held("ann") != 24 {
-		t.Errorf("ann has %d slots, want half of the other 48", turns.held("ann"))
+	if turns.take(); turns.held("ann") != 16 {
+		t.Errorf("ann has %d slots, want half of the other 32", turns.held("ann"))
 	}
 	// A webhook is in trouble as soon as one of its deliveries has timed out, and out of it with a
 	// success.
@@ -141,7 +141,7 @@ func TestTroubledSlots(t *testing.T) {
 	if started := turns.take(); len(started) != 0 {
 		t.Errorf("after a time-out %v were started", started)
 	}
-	for range 21 {
+	for range 15 {
 		turns.freeSlot("ann", "ann-0")
 	}
 	if started := turns.take(); len(started) != 1 {
@@ -149,8 +149,53 @@ func TestTroubledSlots(t *testing.T) {
 	}
 	turns.freeSlot("ann", "ann-0")
 	turns.record("ann", "ann-0", store.Settled{More: true})
-	if started := turns.take(); len(started) != 22 {
+	if started := turns.take(); len(started) != 16 {
 		t.Errorf("after a success %d were started", len(started))
+	}
+}
+
+// responding are webhooks whose receivers have responded to the last delivery.
+func responding(all []store.DueWebhook) []store.DueWebhook {
+	for i := range all {
+		all[i].Responds = true
+	}
+	return all
+}
+
+// TestSlotsAreKept has accounts that take all they can, one after the other, and do not time out yet.
+// Others whose receivers respond are not delayed, and as long as they are not too many, nor are others
+// that send for the first time.
+func TestSlotsAreKept(t *testing.T) {
+	for _, attack := range []struct {
+		accounts int
+		respond  bool // theirs have responded to the last delivery, too
+		newcomer bool // another one that sends for the first time gets a slot
+	}{{8, false, true}, {12, false, true}, {60, false, false}, {12, true, true}} {
+		turns := newTurns(64)
+		var all []store.DueWebhook
+		for i := range attack.accounts {
+			more := dueHooks(fmt.Sprintf("eve%d", i), 100, 0)
+			if attack.respond {
+				more = responding(more)
+			}
+			all = append(all, more...)
+			turns.setDue(all)
+			turns.take()
+		}
+		for name, hooks := range map[string][]store.DueWebhook{"ann": responding(dueHooks("ann", 3, 0)), "bob": dueHooks("bob", 3, 0)} {
+			want := 1
+			if name == "bob" && !attack.newcomer {
+				want = 0
+			}
+			turns.setDue(slices.Concat(all, hooks))
+			if turns.take(); turns.held(name) != want {
+				t.Errorf("beside %+v, %s has %d slots, want %d", attack, name, turns.held(name), want)
+			}
+		}
+		turns.setDue(slices.Concat(all, dueHooks("carl", 3, 1)))
+		if turns.take(); turns.held("carl") != 0 {
+			t.Errorf("beside %+v, a webhook that has timed out has %d slots", attack, turns.held("carl"))
+		}
 	}
 }
 

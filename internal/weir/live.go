@@ -67,6 +67,8 @@ type Beat struct {
 
 	End time.Duration // of the session's media, on its timeline
 
+	RecordedBytes int64 // of its recording
+
 	Pushes []TargetHealth // to multistream targets
 }
 
@@ -78,9 +80,11 @@ func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Renew(now)
 }
 
-// Resume gives the stream back to its node after a restart. A session that has not timed out gets
-// its full timeout again, because its encoder could not connect meanwhile.
-func (a *OnAir) Resume(now time.Time) {
+// Resume gives the stream back to its node after a restart, which may have changed the timeout. A
+// session that has not timed out gets its full timeout again, because its encoder could not connect
+// meanwhile.
+func (a *OnAir) Resume(timeout time.Duration, now time.Time) {
+	a.Timeout = timeout
 	if !a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(a.Timeout))
 	}
@@ -207,7 +211,7 @@ func (s *Stream) GoOnAir(session *Session, events *EventBatch) {
 	if !wasActive {
 		events.session(StreamStarted, s, *session, "")
 	}
-	if begins && session.Record {
+	if begins && session.Recorded() {
 		events.session(RecordingStartedEvent, s, *session, "")
 	}
 }
@@ -241,6 +245,7 @@ func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
 	session.End = max(session.End, b.End)
+	session.RecordedBytes = max(session.RecordedBytes, b.RecordedBytes)
 	if !s.IsActive {
 		return
 	}

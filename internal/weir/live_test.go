@@ -239,20 +239,25 @@ func TestOnAirTimes(t *testing.T) {
 	}
 	a.Reconnect(at(45))
 	check("the end of silence", state{2, true, 55, 115})
-	a.Resume(at(100))
+	a.Resume(time.Minute, at(100))
 	check("a restart in time", state{3, true, 110, 170})
 	a.Release(at(110))
-	a.Resume(at(150))
+	a.Resume(time.Minute, at(150))
 	check("a restart in the gap", state{4, false, 160, 210})
-	a.Resume(at(210))
+	a.Resume(time.Minute, at(210))
 	check("a restart too late", state{5, false, 220, 210})
 	if !a.Overdue(at(210)) || a.Overdue(at(209)) {
 		t.Error("the session's time is over exactly at its end")
 	}
 	a.Take("node-a", time.Minute, at(220)) // a new session, after Begin
-	a.Resume(at(300))
+	a.Resume(time.Minute, at(300))
 	a.Renew(at(302))
 	check("a restart too late of what was on air", state{7, true, 312, 290})
+	a.Take("node-a", time.Minute, at(400))
+	a.Resume(10*time.Second, at(410))
+	check("a restart with a shorter timeout", state{9, true, 420, 430})
+	a.Release(at(418))
+	check("the end of the connection then", state{9, false, 420, 428})
 }
 
 func TestOnAirNumbers(t *testing.T) {

@@ -25,10 +25,11 @@ type Session struct {
 	MP4URL             string         `json:"mp4Url,omitempty"`
 	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
 	Counters
-	Deleted    bool          `json:"-"`
-	Unrecorded bool          `json:"-"` // nothing was recorded although recording was on
-	Earlier    []Period      `json:"-"` // received by other nodes before the current or last one
-	End        time.Duration `json:"-"` // of the media on the session's timeline, as of the last beat
+	Deleted       bool          `json:"-"`
+	Unrecorded    bool          `json:"-"` // nothing is or was recorded although recording is on
+	RecordedBytes int64         `json:"-"` // of the recording, as of the last beat; 0 once it is an asset
+	Earlier       []Period      `json:"-"` // received by other nodes before the current or last one
+	End           time.Duration `json:"-"` // of the media on the session's timeline, as of the last beat
 }
 
 // The states of a recording, as a session shows them.

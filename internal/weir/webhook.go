@@ -19,6 +19,7 @@ type Webhook struct {
 	StreamID  string         `json:"streamId,omitempty"`
 	Status    *WebhookStatus `json:"status,omitempty"`
 	Deleted   bool           `json:"-"`
+	Responds  bool           `json:"-"` // its receiver has responded to the last delivery
 
 	URL          Secret `json:"-"` // sealed: it may have a token in it; shown to its owner
 	SharedSecret Secret `json:"-"` // never shown again
@@ -63,8 +64,17 @@ func (w *Webhook) PausedUntil() Millis {
 	return w.Status.Paused.Until
 }
 
-// resume ends a pause, and forgets the time-outs.
+// Attempted takes over the result of an attempt.
+func (w *Webhook) Attempted(l WebhookLog) {
+	w.Status = w.Status.After(l)
+	if l.Event != PlaybackAccessControl && l.Request.URL == w.URL {
+		w.Responds = l.Response.Status != 0 && !l.TimedOut
+	}
+}
+
+// resume ends a pause, and forgets how the receiver has responded: it may be another one.
 func (w *Webhook) resume() {
+	w.Responds = false
 	if w.Status != nil {
 		status := *w.Status
 		status.ConsecutiveTimeouts, status.Paused = 0, nil

@@ -78,9 +78,9 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 			present(a, kept, signature, now)
 			a.Stored = stored
 		})
-	case weir.KindOf(err) == weir.NotFound && session.SourceSegments == 0:
+	case weir.KindOf(err) == weir.NotFound && (session.SourceSegments == 0 || session.RecordedBytes == 0):
 		return r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
-			_, err := tx.UpdateSession(ctx, id, func(s *weir.Session) error { s.Unrecorded = true; return nil })
+			_, err := tx.UpdateSession(ctx, id, func(s *weir.Session) error { s.Unrecorded, s.RecordedBytes = true, 0; return nil })
 			return err
 		})
 	case weir.KindOf(err) == weir.NotFound:
@@ -136,6 +136,9 @@ func (r *Recordings) createAsset(ctx context.Context, job store.Job, session wei
 		a := weir.NewRecording(&session, &stream, events.Now)
 		if err := tx.CreateAsset(ctx, &a); err != nil {
 			return err
+		}
+		if _, err := tx.UpdateSession(ctx, session.ID, func(s *weir.Session) error { s.RecordedBytes = 0; return nil }); err != nil {
+			return err // its bytes are those of the asset from now on
 		}
 		events.Asset(weir.AssetCreated, a)
 		if a, err = tx.UpdateAsset(ctx, a.ID, func(a *weir.Asset) error { end(a, events.Now); return nil }); err != nil {

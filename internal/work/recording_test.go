@@ -76,7 +76,16 @@ func (s *studio) onAir(t *testing.T) (weir.Stream, weir.Session, store.OnAir) {
 // close ends a broadcast.
 func (s *studio) close(t *testing.T, air store.OnAir, segments, bytes int64) {
 	t.Helper()
-	last := store.Beat{StreamID: air.StreamID, Epoch: air.Epoch, SeenAt: weir.At(time.Now()), Counters: weir.Counters{SourceSegments: segments, SourceBytes: bytes}}
+	s.closeRecorded(t, air, segments, bytes, bytes)
+}
+
+// closeRecorded is close of a session of which only some bytes were recorded.
+func (s *studio) closeRecorded(t *testing.T, air store.OnAir, segments, bytes, recorded int64) {
+	t.Helper()
+	last := store.Beat{
+		StreamID: air.StreamID, Epoch: air.Epoch, SeenAt: weir.At(time.Now()), RecordedBytes: recorded,
+		Counters: weir.Counters{SourceSegments: segments, SourceBytes: bytes},
+	}
 	s.inTx(t, func(tx *store.Tx) error {
 		_, err := tx.CloseSession(t.Context(), last, time.Now())
 		return err
@@ -232,9 +241,12 @@ func TestRecordingWithoutMedia(t *testing.T) {
 	_, short, air := s.onAir(t)
 	s.close(t, air, 0, 100) // something was received, but no key frame
 	s.recorded(t, short.ID, weir.RecordingNone)
+	_, ended, air := s.onAir(t)
+	s.closeRecorded(t, air, 3, 100, 0) // the recording had ended before the first key frame
+	s.recorded(t, ended.ID, weir.RecordingNone)
 	none, err := s.Store.Sessions(t.Context(), store.Query{UserID: s.caller.UserID, Where: []store.Filter{{ID: "recordingStatus", Value: weir.RecordingNone}}})
-	if err != nil || len(none.Items) != 2 {
-		t.Errorf("%d sessions without a recording are found, want 2; error %v", len(none.Items), err)
+	if err != nil || len(none.Items) != 3 {
+		t.Errorf("%d sessions without a recording are found, want 3; error %v", len(none.Items), err)
 	}
 	// Files that were received and deleted are an error.
 	_, lost, air := s.onAir(t)
@@ -243,6 +255,9 @@ func TestRecordingWithoutMedia(t *testing.T) {
 	asset, err := s.Store.Asset(t.Context(), lost.ID)
 	if err != nil || asset.Status.ErrorMessage != "the files of the recording are not on the server any more" {
 		t.Errorf("the asset is %+v, error %v", asset.Status, err)
+	}
+	if after, err := s.Store.Session(t.Context(), lost.ID); err != nil || after.RecordedBytes != 0 {
+		t.Errorf("with an asset %d bytes of the recording are counted, error %v", after.RecordedBytes, err)
 	}
 	if all := names(s.events(t, s.caller, "asset/"+lost.ID)); !slices.Contains(all, weir.AssetFailedEvent) || slices.Contains(all, weir.AssetReadyEvent) {
 		t.Errorf("events of the asset: %v", all)
