@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"weir/internal/weir"
 )
 
 // LocalURL returns the URL at which a person on this machine reaches the service. port is that
@@ -19,6 +21,9 @@ func (c *Config) LocalURL(port int) string {
 func (c *Config) EventURL() string {
 	return cmp.Or(c.publicBase(), c.listenerURL(machineAddress(), 0))
 }
+
+// EventBase returns the URLs at which receivers of events reach the service.
+func (c *Config) EventBase() weir.Base { return weir.Base{URL: c.EventURL(), IPFS: c.IPFSURL} }
 
 // PeerURL returns the URL at which other nodes reach this one, whose HTTP listener has the port.
 func (c *Config) PeerURL(port int) string {
@@ -45,6 +50,14 @@ func (c *Config) listenerURL(anyHost string, port int) string {
 		configured = strconv.Itoa(port)
 	}
 	return scheme + "://" + net.JoinHostPort(host, configured)
+}
+
+// IPFSHost returns the host that serves nothing but uploads to IPFS; "" = there is none.
+func (c *Config) IPFSHost() string {
+	if c.IPFSURL == "" {
+		return ""
+	}
+	return hostOf(c.IPFSURL)
 }
 
 // IngestAddress is where encoders send a stream to over one protocol.
