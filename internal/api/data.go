@@ -37,8 +37,7 @@ func (s *server) queryViews(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) {
-		row["playtimeMins"], row["rebufferRatio"] = sums.PlaytimeMins(), sums.RebufferRatio()
-		row["errorRate"], row["exitsBeforeStart"] = sums.ErrorRate(), sums.ExitRate()
+		row["playtimeMins"], row["exitsBeforeStart"] = sums.PlaytimeMins(), sums.ExitRate()
 		if sums.TTFFViews > 0 {
 			row["ttffMs"] = sums.TTFF()
 		}
@@ -76,7 +75,9 @@ func (s *server) queryViewsNow(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	q.SeenSince = weir.At(time.Now().Add(-watchingNow))
-	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) { row["errorRate"] = sums.ErrorRate() })
+	return s.writeViews(w, r, q, func(row map[string]any, _ weir.ViewSums) {
+		row["errorRate"] = 0 // players report no errors, but SDKs require the member
+	})
 }
 
 // getTotalViews answers GET /data/views/query/total/{playbackId}. The number of views is public.

@@ -70,12 +70,6 @@ func (s ViewSums) PlaytimeMins() float64 { return Minutes(s.PlaytimeMs) }
 // TTFF returns the mean time to the first frame in milliseconds.
 func (s ViewSums) TTFF() float64 { return share(s.TTFFMs, s.TTFFViews) }
 
-// RebufferRatio returns the share of time that viewers spent rebuffering.
-func (s ViewSums) RebufferRatio() float64 { return share(s.RebufferMs, s.PlaytimeMs+s.RebufferMs) }
-
-// ErrorRate returns the share of views that had an error.
-func (s ViewSums) ErrorRate() float64 { return share(s.Errors, s.Views) }
-
 // ExitRate returns the share of views that ended before the first frame.
 func (s ViewSums) ExitRate() float64 { return share(s.Exits, s.Views) }
 
