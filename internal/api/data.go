@@ -91,7 +91,7 @@ func (s *server) getTotalViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	total["viewCount"], total["playtimeMins"] = rows[0].Views, rows[0].PlaytimeMins()
+	total["viewCount"], total["playtimeMins"] = rows[0].Watched(), rows[0].PlaytimeMins()
 	return writeJSON(w, http.StatusOK, total)
 }
 
@@ -115,7 +115,7 @@ func (s *server) getAssetViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, []map[string]any{{"id": playbackID, "startViews": rows[0].Views}})
+	return writeJSON(w, http.StatusOK, []map[string]any{{"id": playbackID, "startViews": rows[0].Watched()}})
 }
 
 // contentScheme returns the scheme of an id on IPFS or Arweave, and "" for a playback id.
@@ -196,7 +196,7 @@ func (s *server) writeViews(w http.ResponseWriter, r *request, q store.ViewQuery
 	}
 	response := make([]map[string]any, len(rows))
 	for i, row := range rows {
-		response[i] = map[string]any{"viewCount": row.Views}
+		response[i] = map[string]any{"viewCount": row.Watched()}
 		if q.Step != "" {
 			response[i]["timestamp"] = row.Start
 		}

@@ -48,7 +48,7 @@ func TestViewSums(t *testing.T) {
 		t.Errorf("figures of no views: %+v", s)
 	}
 	s = ViewSums{Views: 4, PlaytimeMs: 290_000, RebufferMs: 10_000, TTFFMs: 900, TTFFViews: 3, Errors: 1, Exits: 1}
-	if got, want := [3]float64{s.PlaytimeMins(), s.TTFF(), s.ExitRate()}, [3]float64{290.0 / 60, 300, 0.25}; got != want {
+	if got, want := [4]float64{float64(s.Watched()), s.PlaytimeMins(), s.TTFF(), s.ExitRate()}, [4]float64{3, 290.0 / 60, 300, 0.25}; got != want {
 		t.Errorf("figures = %v, want %v", got, want)
 	}
 }
