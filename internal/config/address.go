@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,37 @@ func (c *Config) IPFSHost() string {
 		return ""
 	}
 	return hostOf(c.IPFSURL)
+}
+
+// addressSettings are the fields that say where a node is reached.
+var addressSettings = []string{"HTTP", "RTMP", "RTMPS", "SRT", "SRTPassphrase", "WebRTC", "TLSCert", "ACME", "PublicURL", "IPFSURL"}
+
+// Addresses returns the settings that say where this node is reached, by the names of their fields. port
+// is that of the HTTP listener. Of the passphrase it only says that there is one.
+func (c *Config) Addresses(port int) map[string]string {
+	all, from := map[string]string{}, reflect.ValueOf(c).Elem()
+	for _, name := range addressSettings {
+		all[name] = from.FieldByName(name).String()
+	}
+	host, _, _ := net.SplitHostPort(c.HTTP)
+	all["HTTP"] = net.JoinHostPort(host, strconv.Itoa(port))
+	if c.SRTPassphrase != "" {
+		all["SRTPassphrase"] = "PASSPHRASE"
+	}
+	return all
+}
+
+// UseAddresses changes the settings that say where a node is reached to those of another one, where they
+// have their defaults.
+func (c *Config) UseAddresses(all map[string]string) {
+	to := reflect.ValueOf(c).Elem()
+	for _, name := range addressSettings {
+		field, _ := to.Type().FieldByName(name)
+		value, known := all[name]
+		if known && to.FieldByIndex(field.Index).String() == field.Tag.Get("default") {
+			to.FieldByIndex(field.Index).SetString(value)
+		}
+	}
 }
 
 // IngestAddress is where encoders send a stream to over one protocol.

@@ -117,6 +117,11 @@ func (s *server) runHTTP(ctx context.Context) error {
 	}()
 	port := listener.Addr().(*net.TCPAddr).Port
 	s.announce(ctx, port)
+	if noted, err := noteAddresses(s.cfg, port); err != nil { // such as on a full disk
+		s.log.Warn("commands need the addresses of this node among their settings", "err", err)
+	} else {
+		defer func() { _ = noted.Close() }()
+	}
 	if s.cfg.Runs(config.API) {
 		s.greet(s.cfg.LocalURL(port))
 	}
