@@ -28,16 +28,22 @@ type resets struct {
 
 // ended notes the end of a request, and closes the connection when too many were reset.
 func (c *resets) ended(reset bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !reset {
-		c.more = max(c.more-1, 0)
-		return
-	}
-	if c.more++; c.more == maxResets {
+	if c.note(reset) == maxResets && reset {
 		c.closed.Add(1)
 		_ = c.conn.Close()
 	}
+}
+
+// note counts a request, and returns by how many more were reset than got a response.
+func (c *resets) note(reset bool) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reset {
+		c.more++
+	} else {
+		c.more = max(c.more-1, 0)
+	}
+	return c.more
 }
 
 type resetsKey struct{}
