@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,6 +140,7 @@ type Weir struct {
 	URL      string
 	Secret   []byte
 	Env      []string      // of the process, beside that of the test
+	Trust    *tls.Config   // what clients trust, of a weir that is started with a certificate; nil = it serves HTTP
 	Networks string        // that callers' URLs may reach; "" = all of this machine
 	Output   *LockedBuffer // what the process printed
 	Greeting *LockedBuffer // of it, what went to standard output
@@ -166,6 +168,9 @@ func (w *Weir) Start(args ...string) {
 	w.T.Helper()
 	addr := FreeAddr(w.T)
 	w.URL = "http://" + addr
+	if w.Trust != nil {
+		w.URL = "https://" + addr
+	}
 	w.Cmd = w.serve(addr, args...)
 	w.Cmd.Stdout, w.Cmd.Stderr = io.MultiWriter(w.Output, w.Greeting), io.MultiWriter(w.Output, w.Log)
 	if err := w.Cmd.Start(); err != nil {
@@ -185,7 +190,7 @@ func (w *Weir) Start(args ...string) {
 			w.T.Fatalf("weir ended at once:\n%s", w.Output)
 		default:
 		}
-		response, err := http.Get(w.URL + "/readyz")
+		response, err := w.client().Get(w.URL + "/readyz")
 		if err == nil {
 			response.Body.Close()
 		}
@@ -194,6 +199,14 @@ func (w *Weir) Start(args ...string) {
 		}
 		return nil
 	})
+}
+
+// client returns a client for this weir.
+func (w *Weir) client() *http.Client {
+	if w.Trust == nil {
+		return http.DefaultClient
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: w.Trust, DisableKeepAlives: true}}
 }
 
 // serve is the `weir serve` that start runs.
@@ -302,7 +315,7 @@ func (w *Weir) Do(method, path string, body any) (int, []byte) {
 		w.T.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+w.Key)
-	response, err := http.DefaultClient.Do(r)
+	response, err := w.client().Do(r)
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -186,8 +186,8 @@ func TestRemoteCommands(t *testing.T) {
 		t.Errorf("requests from the offsets %v, want 0 and twice where the first one broke", offsets)
 	}
 
-	// On the machine of the service, no key is needed.
-	list := w.Run("asset", "list", "--http", address)
+	// On the machine of the service, neither a key nor an address is needed.
+	list := w.Run("asset", "list")
 	if n := strings.Count(list, "\n"); n != 2 || !regexp.MustCompile(`(?m)^`+result.ID+` +tiny.mp4 +ready +0:02 .* `+result.PlaybackID+` `).MatchString(list) {
 		t.Errorf("the list of assets:\n%s", list)
 	}
@@ -254,8 +254,17 @@ func TestRemoteCommands(t *testing.T) {
 // TestStreamCommands makes, lists and deletes streams beside a running weir.
 func TestStreamCommands(t *testing.T) {
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
-		w.Start()
+		rtmp := harness.FreeAddr(t)
+		w.Start("--rtmp", rtmp)
 		said := w.Run("stream", "create", "my show", "--record")
+		for _, address := range []string{"rtmp://" + rtmp + "/live\n", w.URL + "/play/"} {
+			if !strings.Contains(said, address) {
+				t.Errorf("weir stream create does not say %q:\n%s", address, said)
+			}
+		}
+		if !strings.Contains(w.Run("user", "create", "eve@example.com"), w.URL+"/") {
+			t.Error("the link for eve does not lead to weir")
+		}
 		id, key := harness.Match(t, said, `id +(\S+)`), harness.Match(t, said, `stream key +(\S+)`)
 		w.Run("stream", "create", "another")
 		list := w.Run("stream", "list")

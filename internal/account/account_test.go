@@ -83,7 +83,7 @@ func (f *fixture) suspend(t *testing.T, id string) {
 func (f *fixture) delete(t *testing.T, id string) {
 	t.Helper()
 	if err := f.store.Tx(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.DeleteUser(t.Context(), id, "", time.Now())
+		_, err := tx.DeleteUser(t.Context(), id, weir.Base{}, time.Now())
 		return err
 	}); err != nil {
 		t.Fatal(err)

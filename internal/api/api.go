@@ -49,9 +49,9 @@ type Options struct {
 	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64
 	// of an SPKI public key.
 	EncryptionKey   string
-	PublicURL       string // "" = taken from the request
-	EventBase       string // the URL of this service in events
-	WebRTC          bool   // streams can be watched over WebRTC, here or on other nodes
+	PublicURL       string    // "" = taken from the request
+	EventBase       weir.Base // the URLs of this service in events
+	WebRTC          bool      // streams can be watched over WebRTC, here or on other nodes
 	TrustedProxies  []netip.Prefix
 	KeyRate         int // requests a second of a key; 0 = no limit
 	AccountRate     int // of all keys of an account together

@@ -13,7 +13,7 @@ import (
 // showAsset returns a function that shows assets: with their tracks only if the request has
 // `details`.
 func (s *server) showAsset(r *request) func(weir.Asset) weir.Asset {
-	base, details := s.base(r.Request), r.URL.Query().Get("details") != ""
+	base, details := s.addresses(r.Request), r.URL.Query().Get("details") != ""
 	return func(a weir.Asset) weir.Asset {
 		if !details {
 			a = a.WithoutTracks()

@@ -223,7 +223,7 @@ func TestRetryClip(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return tx.FailResult(ctx, failed, "no", weir.NewEventBatch("", time.Now()))
+		return tx.FailResult(ctx, failed, "no", weir.NewEventBatch(weir.Base{}, time.Now()))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -37,8 +37,7 @@ func (s *server) queryViews(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) {
-		row["playtimeMins"], row["rebufferRatio"] = sums.PlaytimeMins(), sums.RebufferRatio()
-		row["errorRate"], row["exitsBeforeStart"] = sums.ErrorRate(), sums.ExitRate()
+		row["playtimeMins"], row["exitsBeforeStart"] = sums.PlaytimeMins(), sums.ExitRate()
 		if sums.TTFFViews > 0 {
 			row["ttffMs"] = sums.TTFF()
 		}
@@ -76,7 +75,9 @@ func (s *server) queryViewsNow(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	q.SeenSince = weir.At(time.Now().Add(-watchingNow))
-	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) { row["errorRate"] = sums.ErrorRate() })
+	return s.writeViews(w, r, q, func(row map[string]any, _ weir.ViewSums) {
+		row["errorRate"] = 0 // players report no errors, but SDKs require the member
+	})
 }
 
 // getTotalViews answers GET /data/views/query/total/{playbackId}. The number of views is public.
@@ -90,7 +91,7 @@ func (s *server) getTotalViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	total["viewCount"], total["playtimeMins"] = rows[0].Views, rows[0].PlaytimeMins()
+	total["viewCount"], total["playtimeMins"] = rows[0].Watched(), rows[0].PlaytimeMins()
 	return writeJSON(w, http.StatusOK, total)
 }
 
@@ -114,7 +115,7 @@ func (s *server) getAssetViews(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, []map[string]any{{"id": playbackID, "startViews": rows[0].Views}})
+	return writeJSON(w, http.StatusOK, []map[string]any{{"id": playbackID, "startViews": rows[0].Watched()}})
 }
 
 // contentScheme returns the scheme of an id on IPFS or Arweave, and "" for a playback id.
@@ -195,7 +196,7 @@ func (s *server) writeViews(w http.ResponseWriter, r *request, q store.ViewQuery
 	}
 	response := make([]map[string]any, len(rows))
 	for i, row := range rows {
-		response[i] = map[string]any{"viewCount": row.Views}
+		response[i] = map[string]any{"viewCount": row.Watched()}
 		if q.Step != "" {
 			response[i]["timestamp"] = row.Start
 		}

@@ -17,6 +17,8 @@ type IPFS struct {
 	CheckProof func(proof string) error
 	// CheckCopy refuses copies of assets, which have no proof; nil = they are possible.
 	CheckCopy func() error
+	// URL is that of the gateway, if it has a host of its own.
+	URL string
 	// Local says that uploads are in weir's own storage.
 	Local bool
 }
@@ -63,11 +65,11 @@ type shownUpload struct {
 
 // showUpload shows an upload.
 func (s *server) showUpload(r *request) func(weir.IPFSUpload) shownUpload {
-	base := s.base(r.Request)
+	base := s.addresses(r.Request)
 	return func(u weir.IPFSUpload) shownUpload {
 		shown := shownUpload{IPFSUpload: u, URL: weir.IPFSScheme + u.Root}
 		if u.Remote == weir.IPFSLocal {
-			shown.GatewayURL = base + "/ipfs/" + u.Root
+			shown.GatewayURL = base.GatewayURL(u.Root)
 		}
 		return shown
 	}

@@ -115,3 +115,8 @@ func (s *server) base(r *http.Request) string {
 	}
 	return endpoint.RequestBase(r, s.TrustedProxies)
 }
+
+// addresses returns what the addresses in the response to a request begin with.
+func (s *server) addresses(r *http.Request) weir.Base {
+	return weir.Base{URL: s.base(r), IPFS: s.IPFS.URL}
+}

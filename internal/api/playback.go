@@ -241,7 +241,7 @@ func playable(a weir.Asset) bool {
 // hlsOf returns the URL of an asset's playlist.
 func (s *server) hlsOf(r *request, a weir.Asset) string {
 	if a.PlaybackURL != "" {
-		return a.WithBase(s.base(r.Request)).PlaybackURL
+		return a.WithBase(s.addresses(r.Request)).PlaybackURL
 	}
 	return s.base(r.Request) + "/hls/" + a.PlaybackID + "/index.m3u8"
 }

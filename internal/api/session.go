@@ -30,7 +30,7 @@ func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 	if err != nil {
 		return err
 	}
-	now, base := weir.At(time.Now()), s.base(r.Request)
+	now, base := weir.At(time.Now()), s.addresses(r.Request)
 	for i := range sessions {
 		var recording *weir.Asset
 		if asset, ok := recordings[sessions[i].ID]; ok {

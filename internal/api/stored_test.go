@@ -247,7 +247,7 @@ func TestViewsNow(t *testing.T) {
 		r.Header.Set("Authorization", f.vars["ann.key"])
 		w := httptest.NewRecorder()
 		f.server.ServeHTTP(w, r)
-		if want := `[{"country":"Peru","errorRate":0.5,"viewCount":2}]`; w.Body.String() != want {
+		if want := `[{"country":"Peru","errorRate":0,"viewCount":2}]`; w.Body.String() != want {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
 		}
 	}

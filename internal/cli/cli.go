@@ -64,6 +64,10 @@ func Run(args []string, openAPI []byte, files fs.FS) (status int) {
 			// whose umask counts.
 			syscall.Umask(0o077)
 		}
+		switch first, _, _ := strings.Cut(command.Name, " "); first {
+		case "asset", "stream", "user", "webhook": // which use or print addresses of the service
+			server.FindRunning(&c.Config)
+		}
 		err = command.Run(ctx, &c.Config, server.Options{
 			OpenAPI: openAPI, Files: files, Greeting: os.Stdout, Log: os.Stderr,
 		})

@@ -105,7 +105,7 @@ func (c userDeleteCmd) Run(ctx context.Context, cfg *config.Config) error {
 			if u, err = findUser(ctx, tx, c.Account); err != nil {
 				return err
 			}
-			u, err = tx.DeleteUser(ctx, u.ID, cfg.EventURL(), now)
+			u, err = tx.DeleteUser(ctx, u.ID, cfg.EventBase(), now)
 			return err
 		})
 		if err != nil {

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"net"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
+
+	"weir/internal/weir"
 )
 
 // LocalURL returns the URL at which a person on this machine reaches the service. port is that
@@ -19,6 +22,9 @@ func (c *Config) LocalURL(port int) string {
 func (c *Config) EventURL() string {
 	return cmp.Or(c.publicBase(), c.listenerURL(machineAddress(), 0))
 }
+
+// EventBase returns the URLs at which receivers of events reach the service.
+func (c *Config) EventBase() weir.Base { return weir.Base{URL: c.EventURL(), IPFS: c.IPFSURL} }
 
 // PeerURL returns the URL at which other nodes reach this one, whose HTTP listener has the port.
 func (c *Config) PeerURL(port int) string {
@@ -45,6 +51,45 @@ func (c *Config) listenerURL(anyHost string, port int) string {
 		configured = strconv.Itoa(port)
 	}
 	return scheme + "://" + net.JoinHostPort(host, configured)
+}
+
+// IPFSHost returns the host that serves nothing but uploads to IPFS; "" = there is none.
+func (c *Config) IPFSHost() string {
+	if c.IPFSURL == "" {
+		return ""
+	}
+	return hostOf(c.IPFSURL)
+}
+
+// addressSettings are the fields that say where a node is reached.
+var addressSettings = []string{"HTTP", "RTMP", "RTMPS", "SRT", "SRTPassphrase", "WebRTC", "TLSCert", "ACME", "PublicURL", "IPFSURL"}
+
+// Addresses returns the settings that say where this node is reached, by the names of their fields. port
+// is that of the HTTP listener. Of the passphrase it only says that there is one.
+func (c *Config) Addresses(port int) map[string]string {
+	all, from := map[string]string{}, reflect.ValueOf(c).Elem()
+	for _, name := range addressSettings {
+		all[name] = from.FieldByName(name).String()
+	}
+	host, _, _ := net.SplitHostPort(c.HTTP)
+	all["HTTP"] = net.JoinHostPort(host, strconv.Itoa(port))
+	if c.SRTPassphrase != "" {
+		all["SRTPassphrase"] = "PASSPHRASE"
+	}
+	return all
+}
+
+// UseAddresses changes the settings that say where a node is reached to those of another one, where they
+// have their defaults.
+func (c *Config) UseAddresses(all map[string]string) {
+	to := reflect.ValueOf(c).Elem()
+	for _, name := range addressSettings {
+		field, _ := to.Type().FieldByName(name)
+		value, known := all[name]
+		if known && to.FieldByIndex(field.Index).String() == field.Tag.Get("default") {
+			to.FieldByIndex(field.Index).SetString(value)
+		}
+	}
 }
 
 // IngestAddress is where encoders send a stream to over one protocol.

@@ -53,6 +53,7 @@ type Config struct {
 	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
 	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
 	IPFS            weir.Secret    `name:"ipfs" group:"Network" placeholder:"WHERE" default:"local" help:"Where outputs on IPFS go: local, kubo:URL of an IPFS node's RPC, or upload:URL#DID of a UCAN upload service."`
+	IPFSURL         string         `name:"ipfs-url" group:"Network" placeholder:"URL" default:"" help:"Base of the addresses of uploads to IPFS, on a host of their own; empty = that of everything else."`
 	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
 	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
 
@@ -150,6 +151,7 @@ func (c *Config) complete() {
 	c.SecretFile = strings.ReplaceAll(c.SecretFile, "<data>", c.Data)
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
 	c.NodeURL = strings.TrimRight(c.NodeURL, "/")
+	c.IPFSURL = strings.TrimRight(c.IPFSURL, "/")
 }
 
 // check returns the errors of settings that their types do not exclude.
@@ -194,6 +196,10 @@ func (c *Config) check() error {
 
 	_, err := c.IPFSRemote()
 	refuse(err != nil, "--ipfs: %v", err) // never the URL itself: it can have a password in it
+	refuse(c.IPFSURL != "" && !isBaseURL(c.IPFSURL), "--ipfs-url: %q is not a base URL; write it like https://ipfs.example.com", c.IPFSURL)
+	// Not only another port: cookies belong to all ports of a host.
+	refuse(c.IPFSURL != "" && strings.EqualFold(hostOf(c.IPFSURL), hostOf(c.publicBase())),
+		"--ipfs-url: must have another host than the API and the pages have, because what is uploaded must not be able to act as one of them")
 	refuse((c.C2PAKey == "") != (c.C2PACert == ""), "--c2pa-key and --c2pa-cert: each needs the other")
 	refuse(c.C2PATimestamp != "" && !isBaseURL(c.C2PATimestamp), "--c2pa-timestamp: %q is not a URL; write it like http://timestamp.example.com", c.C2PATimestamp)
 

@@ -314,7 +314,7 @@ func FuzzGateway(f *testing.F) {
 		if err := x.AddIPFSBlocks(t.Context(), "1", []weir.IPFSBlock{place}); err != nil {
 			t.Fatal(err)
 		}
-		handler := NewGateway(NewBlocks(shardStore{data: append([]byte(name), block...)}, x), func(context.Context, string) error { return nil })
+		handler := NewGateway(NewBlocks(shardStore{data: append([]byte(name), block...)}, x), func(context.Context, string) error { return nil }, func(*http.Request) bool { return true })
 		r := httptest.NewRequest(http.MethodGet, "/ipfs/x", nil)
 		r.URL.Path = "/ipfs/" + name.String() + path
 		r.URL.RawQuery = query

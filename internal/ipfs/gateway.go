@@ -1,10 +1,13 @@
 package ipfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,17 +33,22 @@ const (
 // may returns nil if the request of the context may read the upload, else the error to answer with. It
 // is asked once for each upload and request, and calls Private for uploads that are not for everybody.
 //
+// alone reports whether a request came to a host that serves nothing but the gateway. Elsewhere the
+// content of an upload must not act as a part of the site: what could is sent as a download, without
+// its type. See passive.
+//
 // Memory is bounded: responses are made block by block as the client reads, and a request holds one
 // node for each level of the graph, the recent nodes and ten leaves that are read ahead. Graphs
 // are those that weir packed, so they have few levels; see Blocks. A request ends with the client's
 // connection, also if it does not send anything.
-func NewGateway(b *Blocks, may func(ctx context.Context, upload string) error) http.Handler {
-	return &server{b, may}
+func NewGateway(b *Blocks, may func(ctx context.Context, upload string) error, alone func(*http.Request) bool) http.Handler {
+	return &server{b, may, alone}
 }
 
 type server struct {
 	blocks *Blocks
 	may    func(ctx context.Context, upload string) error
+	alone  func(*http.Request) bool
 }
 
 // methods are those that a gateway has.
@@ -55,16 +63,21 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["Access-Control-Allow-Headers"] = []string{"Content-Type", "Range", "User-Agent", "X-Requested-With"}
 	h["Access-Control-Expose-Headers"] = []string{"Content-Length", "Content-Range", "Ipfs-Uri", "X-Chunked-Output", "X-Ipfs-Roots", "X-Stream-Output"}
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox") // an HTML file in an upload has no rights here
+	// An upload has no rights here, not even those of another upload.
+	policy, alone := "sandbox", s.alone(r)
+	if alone {
+		policy = "sandbox allow-scripts"
+	}
+	h.Set("Content-Security-Policy", policy)
 	if !strings.HasPrefix(r.URL.Path, "/ipfs/") {
 		http.NotFound(w, r)
 		return
 	}
-	q := &requestState{ask: s.may, known: map[string]error{}, recent: map[ipld.CID][]byte{}}
+	q := &requestState{alone: alone, ask: s.may, known: map[string]error{}, recent: map[ipld.CID][]byte{}}
 	r = r.WithContext(context.WithValue(ctx, requestKey{}, q))
 	out := &endpoint.Response{ResponseWriter: w}
 	out.Edit = func(status int, first []byte) []byte {
-		correct(h, status, q, r.URL.Path)
+		correct(h, status, q)
 		return first
 	}
 	switch r.Method {
@@ -144,6 +157,7 @@ type requestKey struct{}
 
 // requestState is what the gateway knows of a request.
 type requestState struct {
+	alone   bool // this host serves nothing else
 	ask     func(ctx context.Context, upload string) error
 	private atomic.Bool
 
@@ -197,18 +211,37 @@ var contentTypes = map[string]string{
 	".png":  "image/png",
 }
 
+// mediaType returns the type that the name of a file says; "" = none.
+func mediaType(name string) string {
+	extension := strings.ToLower(path.Ext(name))
+	return cmp.Or(contentTypes[extension], mime.TypeByExtension(extension))
+}
+
+// passive reports whether a browser only shows, plays or saves content of a type. Anything else may be
+// active, like scripts, HTML, SVG, XML, WASM and style sheets.
+func passive(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	group, name, _ := strings.Cut(strings.TrimSpace(strings.ToLower(kind)), "/")
+	switch group {
+	case "": // with nosniff, browsers don't run what has no type
+		return true
+	case "video", "audio", "image":
+		return !strings.HasSuffix(name, "xml")
+	case "text":
+		return name == "plain" || name == "vtt"
+	case "application":
+		return slices.Contains([]string{"vnd.apple.mpegurl", "dash+xml", "json", "octet-stream"}, name)
+	}
+	return false
+}
+
 // correct sets the headers that depend on what becomes of a request.
-func correct(h http.Header, status int, q *requestState, requested string) {
+func correct(h http.Header, status int, q *requestState) {
 	switch {
 	case status >= http.StatusBadRequest:
 		endpoint.Never.Set(h) // not that of a success
 		h.Del("Etag")
 	case q.private.Load():
 		endpoint.PrivateRevalidate.Set(h)
-	}
-	known := contentTypes[strings.ToLower(path.Ext(requested))]
-	success := status == http.StatusOK || status == http.StatusPartialContent
-	if known != "" && success && !strings.HasPrefix(h.Get("Content-Type"), "application/vnd.ipld.") {
-		h.Set("Content-Type", known)
 	}
 }

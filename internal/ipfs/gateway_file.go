@@ -3,12 +3,12 @@ package ipfs
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
-	"mime"
 	"net/http"
 	"net/textproto"
 	"path"
@@ -148,7 +148,7 @@ func (p *pathRequest) serveFile(c ipld.CID, f fileNode, name string, wanted *byt
 		return r
 	}}
 	defer func() { _ = content.Close() }()
-	kind := mime.TypeByExtension(path.Ext(name))
+	kind := cmp.Or(contentTypes[strings.ToLower(path.Ext(p.name()))], mediaType(name))
 	if kind == "" && (wanted == nil || wanted.from == 0 || p.r.Method == http.MethodHead) {
 		head, err := content.readHead(sniffed)
 		if err != nil {
@@ -158,6 +158,11 @@ func (p *pathRequest) serveFile(c ipld.CID, f fileNode, name string, wanted *byt
 	}
 	if strings.HasPrefix(kind, "text/html;") {
 		kind = "text/html" // the browser finds out the character set
+	}
+	if !p.alone && !passive(kind) {
+		// Also without its type: a page that names the address of a script runs it, download or not.
+		kind = "application/octet-stream"
+		p.setDisposition("attachment", cmp.Or(name, c.String()))
 	}
 	h["Content-Type"] = nil // nobody shall guess it from the middle of the file
 	if kind != "" {

@@ -22,6 +22,7 @@ type pathRequest struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	get    getBlock
+	alone  bool   // this host serves nothing but the gateway
 	path   string // cleaned; a slash at its end stays
 	names  []string
 	root   ipld.CID
@@ -70,7 +71,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, q *requestState) 
 	if redirected, err := redirect(w, r); redirected || err != nil {
 		return err
 	}
-	p := &pathRequest{w: w, r: r, get: s.get(q)}
+	p := &pathRequest{w: w, r: r, get: s.get(q), alone: q.alone}
 	if err := p.readPath(); err != nil {
 		return err
 	}
@@ -167,6 +168,10 @@ func (p *pathRequest) readPath() (err error) {
 	}
 	if p.root, err = ipld.ParseCID(names[1]); err != nil {
 		return badRequest("invalid path %q: %v", p.r.URL.Path, err)
+	}
+	// A caller could choose content that this site would then send.
+	if function, _ := p.root.Digest(); function == ipld.Identity && p.root != emptyCID {
+		return weir.Errorf(weir.NotFound, "%s has its content in itself: decode it", p.root)
 	}
 	p.names = names[2:]
 	return nil

@@ -37,6 +37,7 @@ type site struct {
 	handler http.Handler
 	refuse  map[string]error // results of may, by upload
 	gated   map[string]bool  // uploads that are not for everybody
+	alone   bool             // its host serves nothing else
 	log     bytes.Buffer
 }
 
@@ -50,7 +51,7 @@ func newSite(t *testing.T) *site {
 			Private(ctx)
 		}
 		return s.refuse[upload]
-	})
+	}, func(*http.Request) bool { return s.alone })
 	return s
 }
 
@@ -300,6 +301,9 @@ GET /ipfs/ROOT/missing?format=raw
 # an inline block
 GET /ipfs/bafkqaddimvwgy3zao5xxe3debi
 GET /ipfs/bafkqaddimvwgy3zao5xxe3debi?format=raw
+GET /ipfs/bafkqaddimvwgy3zao5xxe3debi?filename=a.js
+# that of no bytes, with which clients try gateways
+GET /ipfs/bafkqaaa?format=raw
 # CAR
 GET /ipfs/FILM?format=car
 HEAD /ipfs/FILM?format=car
@@ -369,6 +373,55 @@ GET /ipfs/DENIED?format=raw
 HEAD /ipfs/HIDDEN/film.ts
 GET /ipfs/HIDDEN/film.ts
 `
+
+// TestActiveContent: what a page could run, or a browser would show as one, is only a download on a host
+// that has other pages. On a host of its own it has its type, and no rights of that host.
+func TestActiveContent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	root := s.put(t, "1", map[string][]byte{
+		"page.html": []byte("<script>alert(1)</script>"), "index.html": []byte("<p>hello"), "a.js": []byte("alert(1)"), "a.mjs": []byte("alert(1)"),
+		"a.css": []byte("p{}"), "a.svg": []byte(`<svg xmlns="http://www.w3.org/2000/svg"/>`), "a.xml": []byte("<a/>"), "a.xhtml": []byte("<a/>"),
+		"a.wasm": []byte("\x00asm"), "untyped": []byte("<html><script>alert(1)</script></html>"),
+		"a.m3u8": []byte("#EXTM3U"), "a.mpd": []byte("<MPD/>"), "a.vtt": []byte("WEBVTT"), "a.mp4": []byte("film"), "a.ts": []byte("film"), "a.jpg": []byte("picture"),
+		"a.txt": []byte("text"), "a.json": []byte("{}"),
+	}).String()
+	const download = "application/octet-stream"
+	for target, types := range map[string][2]string{ // on the host of other pages, and on its own
+		"page.html":           {download, "text/html"},
+		"":                    {download, "text/html"},
+		"a.js":                {download, "text/javascript; charset=utf-8"},
+		"a.mjs":               {download, "text/javascript; charset=utf-8"},
+		"a.css":               {download, "text/css; charset=utf-8"},
+		"a.svg":               {download, "image/svg+xml"},
+		"a.xml":               {download, "text/xml; charset=utf-8"},
+		"a.xhtml":             {download, "application/xhtml+xml"},
+		"a.wasm":              {download, "application/wasm"},
+		"untyped":             {download, "text/html"},
+		"a.txt?filename=a.js": {download, "text/javascript; charset=utf-8"},
+		"a.m3u8":              {"application/vnd.apple.mpegurl", "application/vnd.apple.mpegurl"},
+		"a.mpd":               {"application/dash+xml", "application/dash+xml"},
+		"a.vtt":               {"text/vtt; charset=utf-8", "text/vtt; charset=utf-8"},
+		"a.mp4":               {"video/mp4", "video/mp4"},
+		"a.mp4?filename=a.js": {"video/mp4", "video/mp4"},
+		"a.ts":                {"video/mp2t", "video/mp2t"},
+		"a.jpg":               {"image/jpeg", "image/jpeg"},
+		"a.txt":               {"text/plain; charset=utf-8", "text/plain; charset=utf-8"},
+		"a.json":              {"application/json", "application/json"},
+	} {
+		for i, policy := range []string{"sandbox", "sandbox allow-scripts"} {
+			s.alone = i == 1
+			got := s.get("GET", "/ipfs/"+root+"/"+target)
+			if kind := got.Header.Get("Content-Type"); got.StatusCode != http.StatusOK || kind != types[i] {
+				t.Errorf("%q, host of its own: %t: %d %s, want %s", target, s.alone, got.StatusCode, kind, types[i])
+			}
+			saved := strings.HasPrefix(got.Header.Get("Content-Disposition"), "attachment")
+			if saved != (types[i] == download) || got.Header.Get("X-Content-Type-Options") != "nosniff" || got.Header.Get("Content-Security-Policy") != policy {
+				t.Errorf("%q, host of its own: %t: %v", target, s.alone, got.Header)
+			}
+		}
+	}
+}
 
 // A directory of many nodes is listed, and sent without the files in it.
 func TestLargeDirectory(t *testing.T) {

@@ -478,7 +478,7 @@ func TestDeletedAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write(func(tx *store.Tx) error {
-		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, "", time.Now())
+		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, weir.Base{}, time.Now())
 		return err
 	})
 	s.hub.beat(t.Context())

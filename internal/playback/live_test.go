@@ -609,13 +609,13 @@ func TestLiveViews(t *testing.T) {
 		t.Errorf("after a look: %+v", got)
 	}
 	h.want(h.under(s.PlaybackID, "index.m3u8"))
-	if got := sums(); got.Views != 1 || got.Exits != 1 {
+	if got := sums(); got.Views != 1 || got.Exits != 1 || got.Watched() != 0 {
 		t.Errorf("after the master playlist: %+v", got)
 	}
 	for _, path := range []string{"source/0.m4s", "audio/0.m4s", "source/1.0.m4s", "audio/1.0.m4s"} {
 		h.want(h.under(s.PlaybackID, path))
 	}
-	if got := sums(); got.Views != 1 || got.Exits != 0 || !near(got.PlaytimeMs, (2*time.Second+partLength).Seconds()) {
+	if got := sums(); got.Watched() != 1 || got.Exits != 0 || !near(got.PlaytimeMs, (2*time.Second+partLength).Seconds()) {
 		t.Errorf("after a segment and a part: %+v", got)
 	}
 }

@@ -242,7 +242,7 @@ func TestAdmissionEnds(t *testing.T) {
 		}, http.StatusNotFound},
 		{"owner deleted", func(weir.Asset, *signer) {
 			change(func(tx *store.Tx, ctx context.Context) error {
-				_, err := tx.DeleteUser(ctx, h.ann.ID, "", time.Now())
+				_, err := tx.DeleteUser(ctx, h.ann.ID, weir.Base{}, time.Now())
 				return err
 			})
 			undo = func(tx *store.Tx, ctx context.Context) error { return tx.RestoreUser(ctx, h.ann.ID, time.Now()) }

@@ -25,6 +25,7 @@ type httpServer struct {
 	handler http.Handler
 	ready   atomic.Bool  // this node accepts requests
 	begun   atomic.Int64 // requests that began before the drain and have not ended
+	reset   atomic.Int64 // connections that were closed because their client reset too many requests
 }
 
 func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +39,7 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// Handlers that need longer set a deadline of their own.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
-	s.handler.ServeHTTP(w, r)
+	countReset(w, r, s.handler)
 }
 
 // noSniffing tells browsers to trust the content type of a response.
@@ -101,7 +102,10 @@ func (s *server) runHTTP(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.http, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext: budget.WithConn, ConnState: budget.ConnState,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return withResets(budget.WithConn(ctx, c), c, &s.http.reset)
+		},
+		ConnState: budget.ConnState,
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -113,6 +117,11 @@ func (s *server) runHTTP(ctx context.Context) error {
 	}()
 	port := listener.Addr().(*net.TCPAddr).Port
 	s.announce(ctx, port)
+	if noted, err := noteAddresses(s.cfg, port); err != nil { // such as on a full disk
+		s.log.Warn("commands need the addresses of this node among their settings", "err", err)
+	} else {
+		defer func() { _ = noted.Close() }()
+	}
 	if s.cfg.Runs(config.API) {
 		s.greet(s.cfg.LocalURL(port))
 	}

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"weir/internal/api"
@@ -34,6 +36,7 @@ func (s *server) openIPFS(context.Context) (err error) {
 // apiIPFS returns what the API needs to know about IPFS.
 func (s *server) apiIPFS() api.IPFS {
 	return api.IPFS{
+		URL:   s.cfg.IPFSURL,
 		Local: s.ipfs.Kind == weir.IPFSLocal,
 		CheckProof: func(text string) error {
 			now := time.Now()
@@ -133,8 +136,30 @@ func (s *server) upload(ctx context.Context, id string) (weir.IPFSUpload, error)
 
 // routeIPFS adds the gateway and the endpoint for the owners of spaces.
 func (s *server) routeIPFS(mux *http.ServeMux) {
-	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsHandler("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead))))
+	gateway := ipfs.NewGateway(s.blocks(), s.mayRead, s.onIPFSHost)
+	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsHandler("/ipfs/{path}", gateway)))
 	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsHandler("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
+}
+
+// onIPFSHost reports whether a request came to the host that serves nothing but uploads to IPFS.
+func (s *server) onIPFSHost(r *http.Request) bool {
+	host := s.cfg.IPFSHost()
+	if host == "" {
+		return false
+	}
+	u, err := url.Parse(endpoint.RequestBase(r, s.cfg.TrustedProxies))
+	return err == nil && strings.EqualFold(u.Hostname(), host)
+}
+
+// separate hides all but the gateway on the host for uploads to IPFS. Scripts in uploads run there.
+func (s *server) separate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.onIPFSHost(r) && !strings.HasPrefix(r.URL.Path, "/ipfs/") {
+			refuse(w, weir.Errorf(weir.NotFound, "not found: this host serves uploads to IPFS, below /ipfs/"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // requestKey is the key of the request in the context of mayRead.
@@ -191,6 +216,6 @@ func (s spaces) List(ctx context.Context, space, cursor string, size int) ([]wei
 
 func (s spaces) Remove(ctx context.Context, space, root string) error {
 	return s.store.Tx(ctx, func(tx *store.Tx) error {
-		return tx.RemoveFromSpace(ctx, space, root, weir.NewEventBatch(s.cfg.EventURL(), time.Now()))
+		return tx.RemoveFromSpace(ctx, space, root, weir.NewEventBatch(s.cfg.EventBase(), time.Now()))
 	})
 }

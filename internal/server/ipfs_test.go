@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -134,7 +136,7 @@ func TestWhoMayRead(t *testing.T) {
 
 	gateway := http.NewServeMux()
 	s.metrics = newMetrics(Version{})
-	gateway.Handle("/ipfs/", s.ipfsHandler("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead)))
+	gateway.Handle("/ipfs/", s.ipfsHandler("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead, s.onIPFSHost)))
 	read := func(u weir.IPFSUpload) (int, string) { return get(t, gateway, "/ipfs/"+u.Root) }
 	if status, text := read(outputs); status != http.StatusOK || text != "outputs of a task" {
 		t.Errorf("outputs of a task: %d %s", status, text)
@@ -236,5 +238,41 @@ func TestSpaces(t *testing.T) {
 	}
 	if got := strings.Join(list(ctx), " "); got != "root2" {
 		t.Errorf("the space has %s after the removal", got)
+	}
+}
+
+// TestIPFSHost: the host for uploads to IPFS serves nothing else.
+func TestIPFSHost(t *testing.T) {
+	s := &server{cfg: &config.Config{IPFSURL: "https://ipfs.example:8443", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	handler := s.separate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, tt := range []struct {
+		from, host, forwarded, path string
+		alone                       bool
+		status                      int
+	}{
+		{"192.0.2.1:5", "ipfs.example:8443", "", "/ipfs/bafy", true, 200},
+		{"192.0.2.1:5", "IPFS.example", "", "/ipfs/bafy", true, 200},
+		{"192.0.2.1:5", "ipfs.example", "", "/", true, 404},
+		{"192.0.2.1:5", "ipfs.example", "", "/api/asset", true, 404},
+		{"192.0.2.1:5", "ipfs.example", "", "/login", true, 404},
+		{"192.0.2.1:5", "video.example", "", "/", false, 200},
+		{"192.0.2.1:5", "video.example", "", "/ipfs/bafy", false, 200},
+		{"192.0.2.1:5", "a.ipfs.example", "", "/", false, 200},
+		{"192.0.2.1:5", "video.example", "ipfs.example", "/", false, 200}, // not a proxy of ours
+		{"10.0.0.1:5", "weir:8080", "ipfs.example", "/", true, 404},
+		{"10.0.0.1:5", "weir:8080", "ipfs.example", "/ipfs/bafy", true, 200},
+	} {
+		r := httptest.NewRequest(http.MethodGet, tt.path, nil)
+		r.RemoteAddr, r.Host = tt.from, tt.host
+		if tt.forwarded != "" {
+			r.Header.Set("X-Forwarded-Host", tt.forwarded)
+		}
+		w := httptest.NewRecorder()
+		if handler.ServeHTTP(w, r); w.Code != tt.status || s.onIPFSHost(r) != tt.alone {
+			t.Errorf("%+v: %d %s, alone %t", tt, w.Code, w.Body, s.onIPFSHost(r))
+		}
+	}
+	if s = (&server{cfg: &config.Config{}}); s.onIPFSHost(httptest.NewRequest(http.MethodGet, "http:///ipfs/bafy", nil)) {
+		t.Error("without the setting, a host is that of uploads")
 	}
 }

@@ -133,6 +133,7 @@ func (s *server) addMetrics() {
 		gauge{"weir_connections_webrtc_tcp", "Connections of WebRTC over TCP.", func() int64 { return open().Peers }},
 		gauge{"weir_connections_closed_total", "Idle connections that were closed because others needed their places.", func() int64 { return open().Evicted }},
 		gauge{"weir_connections_refused_total", "Connections, requests and streams that found no place.", func() int64 { return open().Refused }},
+		gauge{"weir_connections_reset_total", "HTTP/2 connections that were closed because their client reset too many requests without a response.", func() int64 { return s.http.reset.Load() }},
 		gauge{"weir_requests_anonymous", "Requests without a key that are being answered.", func() int64 { return open().Requests }},
 		gauge{"weir_stream_files", "Open files that are kept for the streams on air.", func() int64 { return open().StreamFiles }},
 

@@ -54,7 +54,7 @@ func (s *server) openHTTP(ctx context.Context) error {
 	public.Handle("/hls/", s.bounded(hasNoKey, s.playback))
 	s.routeIPFS(public)
 	public.Handle(rtc.EndpointPath, s.bounded(hasStreamKey, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf)))
-	mux.Handle("/", public)
+	mux.Handle("/", s.separate(public))
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 	return api.New(api.Options{
 		Store: s.store, Accounts: s.accounts, Gate: s.gate, OpenAPI: s.o.OpenAPI, DID: s.did, C2PARoot: s.c2paRoot,
 		Resend: s.sender.Resend, TestWebhook: s.sender.Test, EncryptionKey: s.encryption.PublicKey(), Media: s.media,
-		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventURL(), Ingest: s.cfg.RTMPServer, Ingests: s.cfg.Ingests,
+		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventBase(), Ingest: s.cfg.RTMPServer, Ingests: s.cfg.Ingests,
 		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
 		KeyRate: s.cfg.RateLimit, AccountRate: s.cfg.AccountRateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
 		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.logger("api"),

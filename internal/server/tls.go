@@ -18,10 +18,14 @@ import (
 func TLSConfig(cfg *config.Config) (*tls.Config, error) {
 	switch {
 	case cfg.ACME != "":
+		hosts := []string{cfg.ACME}
+		if host := cfg.IPFSHost(); host != "" {
+			hosts = append(hosts, host)
+		}
 		// It answers the challenge inside TLS (TLS-ALPN-01), so no second port is needed.
 		manager := &autocert.Manager{
 			Prompt:     autocert.AcceptTOS,
-			HostPolicy: autocert.HostWhitelist(cfg.ACME),
+			HostPolicy: autocert.HostWhitelist(hosts...),
 			Cache:      autocert.DirCache(filepath.Join(cfg.Data, "acme")),
 		}
 		secure := manager.TLSConfig()

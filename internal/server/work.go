@@ -18,7 +18,7 @@ import (
 func (s *server) openWork(context.Context) (err error) {
 	clips := work.ClipOptions{
 		Store: s.store, Media: s.media, Engine: vod.Engine{FFmpeg: s.engine, Store: s.media}, Ask: s.askForRanges,
-		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.logger("clip"),
+		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventBase(), Log: s.logger("clip"),
 	}
 	if s.hub != nil {
 		clips.OnAir = s.hub
@@ -32,7 +32,7 @@ func (s *server) openWork(context.Context) (err error) {
 		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media, MaxDuration: s.cfg.MaxDuration},
 		Caller: blob.Options{Guard: s.guard, Log: s.logger("blob")},
 		IPFS:   s.workIPFS(),
-		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
+		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventBase(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
 		Signer: s.signer,
@@ -55,7 +55,7 @@ func (s *server) runLiveJobs(ctx context.Context) error {
 func (s *server) recordings() *work.Recordings {
 	dir := s.cfg.LiveDir()
 	r := &work.Recordings{
-		Store: s.store, Media: s.media, Signer: s.signer, Base: s.cfg.EventURL(), Log: s.logger("recording"),
+		Store: s.store, Media: s.media, Signer: s.signer, Base: s.cfg.EventBase(), Log: s.logger("recording"),
 		Period: live.Periods{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
 	}
 	r.Folder = func(sessionID string) (string, error) { return filepath.Join(dir, sessionID), nil }

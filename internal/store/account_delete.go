@@ -17,7 +17,7 @@ import (
 // DeleteUser deletes an account, stops its pulls and cancels its tasks. It can be restored until it is
 // purged, but log-ins, links, pulls and tasks stay ended. Call it last in a transaction: it emits events, with URLs
 // below base.
-func (tx *Tx) DeleteUser(ctx context.Context, id, base string, now time.Time) (weir.User, error) {
+func (tx *Tx) DeleteUser(ctx context.Context, id string, base weir.Base, now time.Time) (weir.User, error) {
 	u, err := tx.UpdateUser(ctx, id, func(u *weir.User) error { return u.Delete(now) })
 	if err != nil {
 		return u, err

@@ -27,7 +27,7 @@ func deleteUser(t *testing.T, st *Store, id string) weir.User {
 	t.Helper()
 	var u weir.User
 	inTx(t, st, func(tx *Tx) (err error) {
-		u, err = tx.DeleteUser(t.Context(), id, "https://weir.example", time.Now())
+		u, err = tx.DeleteUser(t.Context(), id, weir.Base{URL: "https://weir.example"}, time.Now())
 		return err
 	})
 	return u
@@ -98,7 +98,7 @@ func TestDeleteUser(t *testing.T) {
 				_, err := tx.UpdateUser(ctx, ann.ID, func(*weir.User) error { return nil })
 				return err
 			}),
-			"deleting again": st.Tx(ctx, func(tx *Tx) error { _, err := tx.DeleteUser(ctx, ann.ID, "", now); return err }),
+			"deleting again": st.Tx(ctx, func(tx *Tx) error { _, err := tx.DeleteUser(ctx, ann.ID, weir.Base{}, now); return err }),
 		} {
 			if !weir.IsNotFound(err) {
 				t.Errorf("%s of a deleted account: %v, want not found", what, err)
@@ -177,7 +177,7 @@ func TestDeleteUser(t *testing.T) {
 		if err := restore("nobody"); !weir.IsNotFound(err) {
 			t.Errorf("restored nobody: %v", err)
 		}
-		if err := st.Tx(ctx, func(tx *Tx) error { _, err := tx.DeleteUser(ctx, "root", "", now); return err }); weir.KindOf(err) != weir.Refused {
+		if err := st.Tx(ctx, func(tx *Tx) error { _, err := tx.DeleteUser(ctx, "root", weir.Base{}, now); return err }); weir.KindOf(err) != weir.Refused {
 			t.Errorf("the administrator was deleted: %v", err)
 		}
 	})

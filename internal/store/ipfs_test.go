@@ -167,7 +167,7 @@ func TestSameIPFSUpload(t *testing.T) {
 		}
 		// The owner of the space removes those of all accounts.
 		if err := st.Tx(ctx, func(tx *Tx) error {
-			return tx.RemoveFromSpace(ctx, again.Space, "bafyroot", weir.NewEventBatch("", time.Now()))
+			return tx.RemoveFromSpace(ctx, again.Space, "bafyroot", weir.NewEventBatch(weir.Base{}, time.Now()))
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestSameIPFSUpload(t *testing.T) {
 			t.Errorf("the block is in %v, want that of the other space, %s", got, ids[3])
 		}
 		err := st.Tx(ctx, func(tx *Tx) error {
-			return tx.RemoveFromSpace(ctx, again.Space, "bafyroot", weir.NewEventBatch("", time.Now()))
+			return tx.RemoveFromSpace(ctx, again.Space, "bafyroot", weir.NewEventBatch(weir.Base{}, time.Now()))
 		})
 		if !weir.IsNotFound(err) {
 			t.Errorf("removing it again: %v", err)

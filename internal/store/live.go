@@ -170,7 +170,7 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	if err := tx.admit(ctx, &b.stream); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
-	events := weir.NewEventBatch("", now)
+	events := weir.NewEventBatch(weir.Base{}, now)
 	if b.air.Connected && b.air.Node != tx.store.node.id {
 		tx.bumpLater(TopicLive) // so that the other node notices soon
 	}
@@ -236,7 +236,7 @@ func (tx *Tx) GoOffAir(ctx context.Context, last Beat, now time.Time) error {
 	}
 	b.applyBeat(last)
 	b.air.Release(now)
-	events := weir.NewEventBatch("", now)
+	events := weir.NewEventBatch(weir.Base{}, now)
 	b.stream.GoOffAir(&b.session, events)
 	return tx.saveAndEmit(ctx, &b, events)
 }
@@ -254,7 +254,7 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	tx.store.epochs.Delete(last.StreamID)
 	b.applyBeat(last)
 	b.air.Close()
-	events := weir.NewEventBatch("", now)
+	events := weir.NewEventBatch(weir.Base{}, now)
 	b.stream.EndSession(&b.session, events)
 	if err := tx.keepRecording(ctx, &b); err != nil {
 		return weir.Session{}, err
@@ -266,7 +266,7 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 // it must stop carrying. It skips streams that are locked at this time until the next beat, so that
 // a node with many streams neither waits nor makes others wait.
 func (tx *Tx) RenewOnAir(ctx context.Context, beats []Beat, now time.Time) (lost []Lost, err error) {
-	events := weir.NewEventBatch("", now)
+	events := weir.NewEventBatch(weir.Base{}, now)
 	for some := range slices.Chunk(beats, beatsAtOnce) {
 		more, err := tx.renew(ctx, some, events)
 		if err != nil {
@@ -470,7 +470,7 @@ func (tx *Tx) endLapsed(ctx context.Context, streamID string, now time.Time) err
 	if err != nil || n == 0 {
 		return err
 	}
-	events := weir.NewEventBatch("", now)
+	events := weir.NewEventBatch(weir.Base{}, now)
 	if b.air.Connected {
 		b.air.Expire()
 		b.stream.GoOffAir(&b.session, events)

@@ -35,7 +35,7 @@ func TestQueuedTasks(t *testing.T) {
 			if err := tx.DelayTask(ctx, late, time.Now().Add(time.Hour)); err != nil {
 				return err
 			}
-			_, err := tx.DeleteUser(ctx, eve.ID, "", time.Now())
+			_, err := tx.DeleteUser(ctx, eve.ID, weir.Base{}, time.Now())
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func newWatchFixture(t *testing.T) *watchFixture {
 				return err
 			}
 		}
-		_, err := tx.DeleteUser(ctx, "removed", "", time.Now())
+		_, err := tx.DeleteUser(ctx, "removed", weir.Base{}, time.Now())
 		return err
 	})
 	if err != nil {

@@ -509,7 +509,7 @@ func TestTest(t *testing.T) {
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	hook := h.hook(address)
 	send := func() (weir.WebhookLog, error) {
-		e, err := hook.SampleEvent("", "https://weir.test", time.Now())
+		e, err := hook.SampleEvent("", weir.Base{URL: "https://weir.test"}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -462,9 +461,8 @@ func (a *Asset) Fail(message string, now time.Time) {
 	a.Status = AssetStatus{Phase: AssetFailed, UpdatedAt: At(now), ErrorMessage: message}
 }
 
-// WithBase returns the asset with URLs that begin with base, the URL of the service. The stored
-// ones begin with a slash, because the URL of the service may change.
-func (a Asset) WithBase(base string) Asset {
+// WithBase returns the asset with whole URLs in the place of stored addresses.
+func (a Asset) WithBase(base Base) Asset {
 	addresses := []*string{&a.PlaybackURL, &a.DownloadURL}
 	if a.Storage != nil && a.Storage.IPFS != nil {
 		storage, ipfs := *a.Storage, *a.Storage.IPFS
@@ -477,9 +475,7 @@ func (a Asset) WithBase(base string) Asset {
 		}
 	}
 	for _, address := range addresses {
-		if strings.HasPrefix(*address, "/") {
-			*address = base + *address
-		}
+		*address = base.Of(*address)
 	}
 	return a
 }

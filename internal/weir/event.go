@@ -83,13 +83,13 @@ func NewStreamEvent(name EventName, s Stream, payload any, now time.Time) (Event
 // first event makes other transactions wait before they write theirs.
 type EventBatch struct {
 	Now    time.Time
-	base   string // base URL for the snapshots
+	base   Base // of the addresses in snapshots
 	events []Event
 	err    error
 }
 
 // NewEventBatch returns an empty batch.
-func NewEventBatch(base string, now time.Time) *EventBatch {
+func NewEventBatch(base Base, now time.Time) *EventBatch {
 	return &EventBatch{Now: now, base: base}
 }
 

@@ -14,7 +14,7 @@ const sampleName = "test event"
 // gets, about a stream, an asset or a task that does not exist. It looks like a real one, so that
 // receivers understand it, and has `test` in its payload. name is "" for the first event of the
 // webhook.
-func (w *Webhook) SampleEvent(name EventName, base string, now time.Time) (Event, error) {
+func (w *Webhook) SampleEvent(name EventName, base Base, now time.Time) (Event, error) {
 	events := slices.DeleteFunc(slices.Clone(w.Events), func(e EventName) bool { return e == PlaybackAccessControl })
 	switch {
 	case name == PlaybackAccessControl || name == "" && len(events) == 0 && len(w.Events) > 0:
@@ -41,7 +41,7 @@ func (w *Webhook) SampleEvent(name EventName, base string, now time.Time) (Event
 	return e, err
 }
 
-func sampleEvent(name EventName, owner *Caller, base string, now time.Time) (Event, error) {
+func sampleEvent(name EventName, owner *Caller, base Base, now time.Time) (Event, error) {
 	kind, what, _ := strings.Cut(string(name), ".")
 	batch := NewEventBatch(base, now)
 	switch kind {

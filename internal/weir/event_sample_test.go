@@ -16,7 +16,7 @@ func TestSampleEvent(t *testing.T) {
 	}
 	hook := &Webhook{UserID: "ann", ProjectID: "one", Events: append([]EventName{PlaybackAccessControl}, all...)}
 	for _, name := range all {
-		e, err := hook.SampleEvent(name, "https://weir.test", now)
+		e, err := hook.SampleEvent(name, Base{URL: "https://weir.test"}, now)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -40,7 +40,7 @@ func TestSampleEvent(t *testing.T) {
 			t.Errorf("%s shows a stream key: %s %s", name, e.Stream, e.Payload)
 		}
 	}
-	if e, err := hook.SampleEvent("", "", now); err != nil || e.Name != StreamStarted {
+	if e, err := hook.SampleEvent("", Base{}, now); err != nil || e.Name != StreamStarted {
 		t.Errorf("the event of the webhook's choice is %q (%v), want its first", e.Name, err)
 	}
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestSampleEvent(t *testing.T) {
 		{all, PlaybackAccessControl, "access check of a viewer"},
 		{[]EventName{AssetReadyEvent}, AssetFailedEvent, "not subscribed to asset.failed"},
 	} {
-		_, err := (&Webhook{Events: tt.events}).SampleEvent(tt.name, "", now)
+		_, err := (&Webhook{Events: tt.events}).SampleEvent(tt.name, Base{}, now)
 		if KindOf(err) != Invalid || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, %q: %v, want %q", tt.events, tt.name, err, tt.want)
 		}

@@ -51,7 +51,7 @@ func TestBroadcast(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := liveStream(t, tt.record)
 			var session Session
-			batch := NewEventBatch("", airTime)
+			batch := NewEventBatch(Base{}, airTime)
 			for _, call := range tt.calls {
 				batch.Now = batch.Now.Add(time.Second)
 				switch call {
@@ -85,7 +85,7 @@ func TestBroadcast(t *testing.T) {
 func TestBroadcastEvents(t *testing.T) {
 	s := liveStream(t, true)
 	session := NewSession(&s, airTime)
-	batch := NewEventBatch("", airTime)
+	batch := NewEventBatch(Base{}, airTime)
 	s.GoOnAir(&session, batch)
 	s.ApplyBeat(&session, Beat{SeenAt: At(airTime.Add(2 * time.Second)), Counters: Counters{SourceBytes: 9}})
 	batch.Now = airTime.Add(3 * time.Second)
@@ -145,7 +145,7 @@ func TestFollow(t *testing.T) {
 	s := liveStream(t, false)
 	s.Counters = Counters{SourceSegments: 100, SourceBytes: 1000, SourceSegmentsDuration: 200, TranscodedSegments: 7} // of earlier sessions
 	session := NewSession(&s, airTime)
-	s.GoOnAir(&session, NewEventBatch("", airTime))
+	s.GoOnAir(&session, NewEventBatch(Base{}, airTime))
 	beat := Beat{
 		SeenAt:   At(airTime.Add(2 * time.Second)),
 		Counters: Counters{SourceSegments: 3, TranscodedSegments: 6, SourceSegmentsDuration: 6.5, TranscodedSegmentsDuration: 13, SourceBytes: 50, TranscodedBytes: 90, IngestRate: 8, OutgoingRate: 9},
@@ -171,7 +171,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("healthy %t and %t with %q, rate %v; want unhealthy, rate 0", *s.IsHealthy, *session.IsHealthy, s.Issues, s.IngestRate)
 	}
 	// Off air the sums still grow, but there are no rates and no health.
-	s.GoOffAir(&session, NewEventBatch("", airTime.Add(9*time.Second)))
+	s.GoOffAir(&session, NewEventBatch(Base{}, airTime.Add(9*time.Second)))
 	beat.Counters.SourceBytes = 60
 	s.ApplyBeat(&session, beat)
 	if s.SourceBytes != 1060 || s.IngestRate != 0 || s.IsHealthy != nil || session.IsHealthy != nil {
@@ -183,7 +183,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 	s := liveStream(t, true)
 	s.RecordingSpec, s.C2PA = &RecordingSpec{}, true
 	session := NewSession(&s, airTime)
-	s.GoOnAir(&session, NewEventBatch("", airTime))
+	s.GoOnAir(&session, NewEventBatch(Base{}, airTime))
 	want := Session{
 		ID: session.ID, Kind: "session", Name: "s", ParentID: s.ID, UserID: "u1", ProjectID: "p1", PlaybackID: s.PlaybackID,
 		CreatedAt: At(airTime), LastSeen: At(airTime), IsHealthy: new(true), Record: true, RecordingSpec: s.RecordingSpec, C2PA: true, Profiles: s.Profiles,
@@ -195,7 +195,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 	if err := (StreamPatch{C2PA: new(false)}).Apply(&s); err != nil {
 		t.Fatal(err)
 	}
-	s.GoOnAir(&session, NewEventBatch("", airTime.Add(time.Minute)))
+	s.GoOnAir(&session, NewEventBatch(Base{}, airTime.Add(time.Minute)))
 	if len(session.Profiles) != 1 {
 		t.Errorf("%d profiles after the return, want the stream's one", len(session.Profiles))
 	}

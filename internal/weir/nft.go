@@ -6,17 +6,16 @@ import (
 )
 
 // NFTMetadataFile returns the file that describes an asset to marketplaces, whose file on IPFS has the
-// given CID. Members of the spec replace those of its template; null removes one. base is the URL of
-// the service.
-func NFTMetadataFile(a Asset, spec IPFSSpec, cid, base string) ([]byte, error) {
+// given CID. Members of the spec replace those of its template; null removes one.
+func NFTMetadataFile(a Asset, spec IPFSSpec, cid string, base Base) ([]byte, error) {
 	metadata := map[string]any{
 		"name":          a.Name,
 		"description":   "Video: " + a.Name,
-		"image":         base + "/hls/" + a.PlaybackID + "/poster.jpg",
+		"image":         base.URL + "/hls/" + a.PlaybackID + "/poster.jpg",
 		"animation_url": IPFSScheme + cid,
 	}
 	if spec.NFTMetadataTemplate == "player" {
-		player := base + "/play/" + a.PlaybackID
+		player := base.URL + "/play/" + a.PlaybackID
 		metadata["animation_url"], metadata["external_url"] = player, player
 		metadata["properties"] = map[string]any{"video": IPFSScheme + cid, "playbackId": a.PlaybackID}
 	}
@@ -57,16 +56,16 @@ type IPFSCopy struct {
 	Served           bool // this service has a gateway to it
 }
 
-// gatewayURL returns the address of a CID at this service, without its base.
-func (c IPFSCopy) gatewayURL(base, cid string) string {
+// gatewayURL returns the address of a CID at this service.
+func (c IPFSCopy) gatewayURL(base Base, cid string) string {
 	if !c.Served {
 		return ""
 	}
-	return base + "/ipfs/" + cid
+	return base.GatewayURL(cid)
 }
 
 // Output returns the copy as the output of a task.
-func (c IPFSCopy) Output(base string) *IPFSOutput {
+func (c IPFSCopy) Output(base Base) *IPFSOutput {
 	return &IPFSOutput{
 		VideoFileCID: c.CID, VideoFileURL: IPFSScheme + c.CID, VideoFileGatewayURL: c.gatewayURL(base, c.CID),
 		NFTMetadataCID: c.MetadataCID, NFTMetadataURL: IPFSScheme + c.MetadataCID, NFTMetadataGatewayURL: c.gatewayURL(base, c.MetadataCID),
@@ -77,8 +76,8 @@ func (c IPFSCopy) Output(base string) *IPFSOutput {
 func (a *Asset) StoredOnIPFS(c IPFSCopy, spec IPFSSpec, taskID string, now time.Time) {
 	a.Storage = &AssetStorage{
 		IPFS: &IPFSStorage{
-			Spec: &spec, CID: c.CID, URL: IPFSScheme + c.CID, GatewayURL: c.gatewayURL("", c.CID), UpdatedAt: At(now),
-			NFTMetadata: &NFTMetadata{CID: c.MetadataCID, URL: IPFSScheme + c.MetadataCID, GatewayURL: c.gatewayURL("", c.MetadataCID)},
+			Spec: &spec, CID: c.CID, URL: IPFSScheme + c.CID, GatewayURL: c.gatewayURL(Base{}, c.CID), UpdatedAt: At(now),
+			NFTMetadata: &NFTMetadata{CID: c.MetadataCID, URL: IPFSScheme + c.MetadataCID, GatewayURL: c.gatewayURL(Base{}, c.MetadataCID)},
 		},
 		Status: &StorageStatus{Phase: "ready", Tasks: StorageTasks{Last: taskID}},
 	}

@@ -26,7 +26,7 @@ func TestNFTMetadataFile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := NFTMetadataFile(a, tt.spec, "bafy", "https://weir.example")
+			text, err := NFTMetadataFile(a, tt.spec, "bafy", Base{URL: "https://weir.example"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,12 +58,16 @@ func TestCopyOfAsset(t *testing.T) {
 		t.Errorf("status = %+v", s)
 	}
 	a.StoredOnIPFS(IPFSCopy{CID: "bafyvideo", MetadataCID: "bafymeta", Served: true}, IPFSSpec{}, "t1", now)
-	shown := a.WithBase("https://weir.example")
+	shown := a.WithBase(Base{URL: "https://weir.example"})
 	if shown.Storage.IPFS.GatewayURL != "https://weir.example/ipfs/bafyvideo" || shown.Storage.IPFS.NFTMetadata.GatewayURL != "https://weir.example/ipfs/bafymeta" ||
 		a.Storage.IPFS.GatewayURL != "/ipfs/bafyvideo" || a.Storage.IPFS.NFTMetadata.GatewayURL != "/ipfs/bafymeta" {
 		t.Errorf("shown %+v of %+v", shown.Storage.IPFS, a.Storage.IPFS)
 	}
-	if out := (IPFSCopy{CID: "bafyvideo", MetadataCID: "bafymeta"}).Output("https://weir.example"); out.VideoFileGatewayURL != "" || out.NFTMetadataGatewayURL != "" {
+	shown = a.WithBase(Base{URL: "https://weir.example", IPFS: "https://ipfs.example"})
+	if shown.Storage.IPFS.GatewayURL != "https://ipfs.example/ipfs/bafyvideo" || shown.Storage.IPFS.NFTMetadata.GatewayURL != "https://ipfs.example/ipfs/bafymeta" {
+		t.Errorf("with a host of its own: %+v", shown.Storage.IPFS)
+	}
+	if out := (IPFSCopy{CID: "bafyvideo", MetadataCID: "bafymeta"}).Output(Base{URL: "https://weir.example"}); out.VideoFileGatewayURL != "" || out.NFTMetadataGatewayURL != "" {
 		t.Errorf("what is elsewhere has the gateway %+v", out)
 	}
 	if a.RemovedFromIPFS("bafyother", now) || !a.RemovedFromIPFS("bafymeta", now) || a.Storage.IPFS.NFTMetadata != nil || a.Storage.IPFS.CID == "" {

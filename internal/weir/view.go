@@ -38,13 +38,13 @@ type View struct {
 
 // ViewSums are sums over views.
 type ViewSums struct {
-	Views      int64
+	Views      int64 // all, also without media
 	PlaytimeMs int64
 	RebufferMs int64
 	TTFFMs     int64 // over the views for which it is known
 	TTFFViews  int64 // how many those are
 	Errors     int64 // views with at least one
-	Exits      int64 // views that ended before the first frame
+	Exits      int64 // views without media
 }
 
 // Add adds a view.
@@ -64,19 +64,16 @@ func (s *ViewSums) Add(v *View) {
 	}
 }
 
+// Watched returns the number of views with media: who only read a playlist has seen nothing.
+func (s ViewSums) Watched() int64 { return s.Views - s.Exits }
+
 // PlaytimeMins returns the playtime in minutes.
 func (s ViewSums) PlaytimeMins() float64 { return Minutes(s.PlaytimeMs) }
 
 // TTFF returns the mean time to the first frame in milliseconds.
 func (s ViewSums) TTFF() float64 { return share(s.TTFFMs, s.TTFFViews) }
 
-// RebufferRatio returns the share of time that viewers spent rebuffering.
-func (s ViewSums) RebufferRatio() float64 { return share(s.RebufferMs, s.PlaytimeMs+s.RebufferMs) }
-
-// ErrorRate returns the share of views that had an error.
-func (s ViewSums) ErrorRate() float64 { return share(s.Errors, s.Views) }
-
-// ExitRate returns the share of views that ended before the first frame.
+// ExitRate returns the share of all views that ended before the first frame.
 func (s ViewSums) ExitRate() float64 { return share(s.Exits, s.Views) }
 
 func share(part, whole int64) float64 {

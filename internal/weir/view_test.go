@@ -44,12 +44,11 @@ func TestParseMoment(t *testing.T) {
 
 func TestViewSums(t *testing.T) {
 	var s ViewSums
-	if s.TTFF() != 0 || s.RebufferRatio() != 0 || s.ErrorRate() != 0 || s.ExitRate() != 0 {
+	if s.TTFF() != 0 || s.ExitRate() != 0 {
 		t.Errorf("figures of no views: %+v", s)
 	}
 	s = ViewSums{Views: 4, PlaytimeMs: 290_000, RebufferMs: 10_000, TTFFMs: 900, TTFFViews: 3, Errors: 1, Exits: 1}
-	if got, want := [5]float64{s.PlaytimeMins(), s.TTFF(), s.RebufferRatio(), s.ErrorRate(), s.ExitRate()},
-		[5]float64{290.0 / 60, 300, 1.0 / 30, 0.25, 0.25}; got != want {
+	if got, want := [4]float64{float64(s.Watched()), s.PlaytimeMins(), s.TTFF(), s.ExitRate()}, [4]float64{3, 290.0 / 60, 300, 0.25}; got != want {
 		t.Errorf("figures = %v, want %v", got, want)
 	}
 }

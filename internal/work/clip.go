@@ -51,8 +51,8 @@ type ClipOptions struct {
 	// Ask requests the ranges of a session from another node.
 	Ask    func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
 	Signer *publish.Signer
-	Dir    string // of this node, for files of running tasks
-	Base   string // of the URLs in events
+	Dir    string    // of this node, for files of running tasks
+	Base   weir.Base // of the URLs in events
 	Log    *slog.Logger
 }
 

@@ -21,7 +21,7 @@ func (e ownError) Unwrap() error { return e.error }
 // progress, and ends them or has them tried again.
 type tasks struct {
 	store   *store.Store
-	base    string // of the URLs in events
+	base    weir.Base // of the URLs in events
 	log     *slog.Logger
 	backoff []time.Duration // delays before the retries of a task
 	keepJob bool            // a task that is tried again keeps its job; else it is admitted again

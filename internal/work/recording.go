@@ -27,7 +27,7 @@ type Recordings struct {
 	// node, or an error of kind NotFound if there are none.
 	Period func(ctx context.Context, session weir.Session, period int) (string, error)
 	Signer *publish.Signer
-	Base   string // of the URLs in events
+	Base   weir.Base // of the URLs in events
 	Log    *slog.Logger
 }
 

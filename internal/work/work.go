@@ -51,8 +51,8 @@ type Options struct {
 	// Decrypt decrypts the key of an encrypted source, which is in base64.
 	Decrypt func(encryptedKey string) ([]byte, error)
 	IPFS    IPFS
-	Dir     string // of this node, for files of running tasks
-	Base    string // of the URLs in events
+	Dir     string    // of this node, for files of running tasks
+	Base    weir.Base // of the URLs in events
 	Signer  *publish.Signer
 	MinFree int64 // bytes of disk to keep free; 0 = see blob.FreeSpace
 

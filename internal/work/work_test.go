@@ -122,7 +122,7 @@ func (h *fixture) node(t *testing.T, id string) *node {
 	st := h.open(t, id)
 	o := Options{
 		Store: st, Media: h.media, Engine: worktest.Engine(t, h.media), Fetcher: worktest.Fetcher(), Caller: worktest.Caller(),
-		Dir: filepath.Join(h.dir, "work"), Base: "https://weir.example", MinFree: 1, Slots: 2, Signer: h.signer,
+		Dir: filepath.Join(h.dir, "work"), Base: weir.Base{URL: "https://weir.example"}, MinFree: 1, Slots: 2, Signer: h.signer,
 		Backoff: []time.Duration{time.Millisecond, time.Millisecond}, Drain: 10 * time.Second,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
