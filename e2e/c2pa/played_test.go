@@ -145,6 +145,13 @@ func TestPlayed(t *testing.T) {
 		}
 	}
 	askOthers(t, string(root), checks)
+	// What made the pictures is not known, only that they came.
+	for name, a := range map[string]words.Asset{"recording": recording, "clip": clip} {
+		out, _ := verify(t, "verify", "--json", w.URL+"/hls/"+a.PlaybackID+"/index.m3u8")
+		if strings.Contains(out, "digitalSourceType") || !strings.Contains(out, `"a live stream that weir received by RTMP from 20`) {
+			t.Errorf("%s: weir verify says\n%s", name, out)
+		}
+	}
 	w.Stop()
 }
 

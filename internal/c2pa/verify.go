@@ -70,6 +70,7 @@ type Action struct {
 type Ingredient struct {
 	Title        string    `json:"title,omitempty"`
 	Format       string    `json:"format,omitempty"`
+	Description  string    `json:"description,omitempty"`
 	Relationship string    `json:"relationship"`
 	Manifest     *Manifest `json:"manifest,omitempty"` // if it was signed itself
 }
@@ -407,6 +408,7 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 	var i struct {
 		Title        string `cbor:"dc:title"`
 		Format       string `cbor:"dc:format"`
+		Description  string `cbor:"description"`
 		Relationship string `cbor:"relationship"`
 		Active       *link  `cbor:"activeManifest"`
 		Old          *link  `cbor:"c2pa_manifest"`
@@ -414,7 +416,7 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 	if err := decode(b.content, &i); err != nil {
 		return err
 	}
-	ingredient := Ingredient{Title: i.Title, Format: i.Format, Relationship: i.Relationship}
+	ingredient := Ingredient{Title: i.Title, Format: i.Format, Description: i.Description, Relationship: i.Relationship}
 	if i.Active == nil {
 		i.Active = i.Old
 	}

@@ -246,6 +246,7 @@ func describeManifest(w io.Writer, m c2pa.Manifest, indent string) {
 	}
 	for _, i := range m.Ingredients {
 		line("source", strings.TrimSpace(i.Title+" "+i.Format))
+		line("", i.Description)
 		if i.Manifest != nil {
 			describeManifest(w, *i.Manifest, indent+"  ")
 		}

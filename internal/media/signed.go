@@ -28,7 +28,7 @@ import (
 // cmaf.Progressive or cmaf.Init write a head makes all that was signed before invalid.
 type Signature struct {
 	weir.Provenance
-	Source   *c2pa.Source  `json:"source,omitempty"` // what it was made from; nil = it was recorded
+	Source   *c2pa.Source  `json:"source,omitempty"` // what it was made from; nil = an earlier weir signed a recording
 	Manifest []byte        `json:"manifest"`         // the box in all init segments
 	Tracks   []SignedTrack `json:"tracks"`
 	Files    []SignedFile  `json:"files,omitempty"`

@@ -31,7 +31,7 @@ func signing(t testing.TB) (Signing, []byte) {
 	content := func(names []string) c2pa.Content {
 		return c2pa.Content{Title: fmt.Sprint(names), Generator: "weir", When: time.Now()}
 	}
-	return Signing{Signer: signer, Content: content}, chain.Root
+	return Signing{Signer: signer, Source: &c2pa.Source{Title: "film.mp4"}, Content: content}, chain.Root
 }
 
 func contents(t *testing.T, f *File) []byte {

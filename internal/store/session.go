@@ -46,10 +46,12 @@ var sessions = table[weir.Session]{
 		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
 		"recordingStatus": {recordingStatus, textField},
 	},
-	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded, s.Earlier, s.End} },
+	hidden: func(s *weir.Session) any {
+		return &sessionHidden{s.Deleted, s.Unrecorded, s.Earlier, s.End, s.Received}
+	},
 	unhide: func(s *weir.Session, hidden any) {
 		h := hidden.(*sessionHidden)
-		s.Deleted, s.Unrecorded, s.Earlier, s.End = h.Deleted, h.Unrecorded, h.Earlier, h.End
+		s.Deleted, s.Unrecorded, s.Earlier, s.End, s.Received = h.Deleted, h.Unrecorded, h.Earlier, h.End, h.Received
 	},
 }
 
@@ -58,6 +60,7 @@ type sessionHidden struct {
 	Unrecorded bool          `json:"unrecorded,omitempty"`
 	Earlier    []weir.Period `json:"earlier,omitempty"`
 	End        time.Duration `json:"end,omitempty"`
+	Received   weir.Received `json:"received,omitzero"`
 }
 
 // recordingStatus is weir.Session.SetRecording in SQL, for filters and orders, but without its time

@@ -67,6 +67,8 @@ type Beat struct {
 
 	End time.Duration // of the session's media, on its timeline
 
+	Received Received // how the media came that this node received
+
 	Pushes []TargetHealth // to multistream targets
 }
 
@@ -241,6 +243,7 @@ func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
 	session.End = max(session.End, b.End)
+	session.Received.Add(b.Received)
 	if !s.IsActive {
 		return
 	}

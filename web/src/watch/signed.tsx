@@ -5,7 +5,7 @@ import type { Playback } from '../player/playback'
 
 const actionWords: Record<string, string> = {
   'c2pa.created': 'recorded',
-  'c2pa.opened': 'made from another file',
+  'c2pa.opened': '', // "Made from" says it
   'c2pa.transcoded': 'encoded',
   'c2pa.trimmed': 'cut',
   'c2pa.repackaged': 'repackaged',
@@ -24,7 +24,7 @@ interface Manifest {
   assertions?: { label: string; data: { actions: { action: string; when?: string }[] } }[]
   signature_info?: { common_name?: string; issuer?: string; time?: string }
   claim_generator_info?: { name?: string; version?: string }[]
-  ingredients?: { title?: string; active_manifest?: string }[]
+  ingredients?: { title?: string; description?: string; active_manifest?: string }[]
 }
 
 async function load(address: string): Promise<Response> {
@@ -61,9 +61,14 @@ function facts(manifest: Manifest): [string, string, string][] {
   const signer = manifest.signature_info ?? {}
   const generator = manifest.claim_generator_info?.[0] ?? {}
   const when = signer.time ?? actions.find((a) => a.when)?.when
-  const made = actions.map((a) => actionWords[a.action] ?? a.action).join(', ')
+  const made = actions
+    .map((a) => actionWords[a.action] ?? a.action)
+    .filter(Boolean)
+    .join(', ')
   const from = (manifest.ingredients ?? []).map(
-    (i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed'),
+    (i) =>
+      (i.title || 'a file') +
+      (i.active_manifest ? ', which is signed itself' : i.description ? `: ${i.description}` : ', which is not signed'),
   )
   return [
     ['who', 'Who', [signer.common_name, signer.issuer].filter(Boolean).join(', ')],
