@@ -26,12 +26,14 @@ type check struct {
 	File    string `json:"file"`
 	Segment string `json:"segment,omitempty"`
 	good    bool
+	tainted bool // it is as it was signed, but its source was not
 }
 
 // verdict is what a validator says.
 type verdict struct {
-	State string   `json:"state"`
-	Codes []string `json:"codes"`
+	State   string   `json:"state"`
+	Codes   []string `json:"codes"`
+	Sources []string `json:"sources"` // what is wrong with the sources
 }
 
 // signed is what a task wrote.
@@ -68,8 +70,13 @@ func TestSigned(t *testing.T) {
 		t.Fatalf("the root: %d %s", status, root)
 	}
 	first, plain := transcode(t, w, o.URL+"/small.mp4", true), transcode(t, w, o.URL+"/small.mp4", false)
-	again := harness.NewOrigin(t, first.file(first.MP4[0].Path))
-	second := transcode(t, w, again.URL+"/"+filepath.Base(first.MP4[0].Path), true)
+	dir := t.TempDir()
+	changed := filepath.Join(dir, "changed.mp4")
+	data := read(t, first.file(first.MP4[0].Path))
+	data[len(data)-1] ^= 1
+	write(t, changed, data)
+	again, bad := harness.NewOrigin(t, first.file(first.MP4[0].Path)), harness.NewOrigin(t, changed)
+	second, tainted := transcode(t, w, again.URL+"/"+filepath.Base(first.MP4[0].Path), true), transcode(t, w, bad.URL+"/changed.mp4", true)
 	w.Stop()
 	if len(plain.C2PA) > 0 {
 		t.Errorf("signed, but nobody asked: %+v", plain.C2PA)
@@ -78,8 +85,11 @@ func TestSigned(t *testing.T) {
 		t.Errorf("signed: %+v", first.C2PA)
 	}
 
-	dir := t.TempDir()
 	checks := append(goodChecks(t, "first", first), goodChecks(t, "second", second)...)
+	for _, c := range goodChecks(t, "of a changed source", tainted) {
+		c.tainted = true
+		checks = append(checks, c)
+	}
 	checks = append(checks, badChecks(t, dir, first, second, plain)...)
 	askOthers(t, string(root), checks)
 
@@ -90,7 +100,8 @@ func TestSigned(t *testing.T) {
 		if c.Segment != "" {
 			args = append(args, c.Segment)
 		}
-		if out, ok := verify(t, args...); ok != c.good {
+		out, ok := verify(t, args...)
+		if ok != (c.good && !c.tainted) || strings.Contains(out, ": tainted\n") != c.tainted {
 			t.Errorf("%s: weir verify says %t\n%s", c.Name, ok, out)
 		}
 	}
@@ -192,6 +203,8 @@ func askOthers(t *testing.T, root string, checks []check) {
 			t.Errorf("%s: c2pa-wasm says %s %q", c.Name, r.Wasm.State, r.Wasm.Codes)
 		} else if r.TS != nil && (r.TS.State == "Valid") != c.good {
 			t.Errorf("%s: c2pa-ts says %s %q", c.Name, r.TS.State, r.TS.Codes)
+		} else if (len(r.Wasm.Sources) > 0) != c.tainted {
+			t.Errorf("%s: c2pa-wasm says of the sources %q", c.Name, r.Wasm.Sources)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 	words "weir/internal/weir"
 )
 
-// upload makes a signed asset.
-func upload(t *testing.T, w *harness.Weir) words.Asset {
+// upload makes a signed asset of a file.
+func upload(t *testing.T, w *harness.Weir, file string) words.Asset {
 	t.Helper()
-	o := harness.NewOrigin(t, harness.SmallClip(t))
+	o := harness.NewOrigin(t, file)
 	var posted struct {
 		Asset words.Asset
 		Task  words.Task
 	}
 	w.Must("POST", "/api/asset/upload/url", map[string]any{
-		"name": "the signed film", "url": o.URL + "/small.mp4", "c2pa": true, "targetSegmentSizeSecs": 2, "creatorId": "somebody",
+		"name": "the signed film", "url": o.URL + "/" + filepath.Base(file), "c2pa": true, "targetSegmentSizeSecs": 2, "creatorId": "somebody",
 	}, &posted)
 	w.Completed(posted.Task.ID)
 	return ready(w, posted.Asset.ID)
@@ -129,7 +129,7 @@ func TestPlayed(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("the root: %d %s", status, root)
 	}
-	asset, recording := upload(t, w), record(t, w, rtmp)
+	asset, recording := upload(t, w, harness.SmallClip(t)), record(t, w, rtmp)
 	clip := cut(t, w, recording)
 	dir := t.TempDir()
 	trust := filepath.Join(dir, "root.pem")
@@ -163,7 +163,7 @@ func TestWatchPage(t *testing.T) {
 	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start()
-	asset := upload(t, w)
+	asset := upload(t, w, harness.SmallClip(t))
 	page := w.URL + "/play/" + asset.PlaybackID
 	text := func(b *harness.Browser, id string) string {
 		return b.Text(`document.getElementById('` + id + `').textContent`)
@@ -193,6 +193,21 @@ func TestWatchPage(t *testing.T) {
 		}
 	}
 	b.Stays()
+
+	// Somebody changes the signed file, and weir signs what is made of it.
+	film := filepath.Join(t.TempDir(), "film.mp4")
+	data := harness.Fetch(t, asset.DownloadURL)
+	data[len(data)-1] ^= 1
+	write(t, film, data)
+	again := harness.NewBrowser(t, t.TempDir())
+	again.Open(w.URL + "/play/" + upload(t, w, film).PlaybackID)
+	again.Moves(nil)
+	click(again)
+	says(again, "Source not valid", "The source was not valid: what you see is as it was signed, but what it was made from was not. the signed film: ")
+	if got := text(again, "from"); got != "the signed film, which was signed, but was not valid any more" {
+		t.Errorf("made from %q", got)
+	}
+	again.Stays()
 
 	// Somebody changes the last byte of all segments in the storage.
 	segments, err := filepath.Glob(filepath.Join(w.Data, "media", "asset", asset.ID, "*", "*.m4s"))

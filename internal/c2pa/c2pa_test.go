@@ -25,6 +25,11 @@ var now = time.Date(2026, 11, 18, 12, 0, 0, 0, time.UTC)
 
 func newSigner(t testing.TB) (*Signer, Chain) {
 	t.Helper()
+	return newSignerAt(t, now)
+}
+
+func newSignerAt(t testing.TB, now time.Time) (*Signer, Chain) {
+	t.Helper()
 	chain, err := NewChain(now)
 	if err != nil {
 		t.Fatal(err)
@@ -398,13 +403,67 @@ func TestTreeDepth(t *testing.T) {
 }
 
 // A source that is signed itself stays in what is made from it.
+// from returns what is said about something that was made from a signed source.
+func from(t *testing.T, source []byte) Content {
+	t.Helper()
+	read, err := ReadSource(bytes.NewReader(source), int64(len(source)), Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := content()
+	c.Source.Manifest = read
+	return c
+}
+
+// A source that was valid when it was used stays that, although its certificate expires. The old
+// form of ingredients has another place for its results.
+func TestSourceResults(t *testing.T) {
+	t.Parallel()
+	s, chain := newSigner(t)
+	c := from(t, signFile(t, s, mp4File(), content()))
+	late := now.AddDate(20, 0, 0)
+	young, youngChain := newSignerAt(t, late)
+	c.When = late
+	if r := verifyFile(t, signFile(t, young, mp4File(), c), Options{Now: late, Trust: slices.Concat(chain.Root, youngChain.Root)}); r.State != Trusted {
+		t.Errorf("the certificate of the source expired later: %+v", r)
+	}
+	for _, tt := range []struct {
+		found []SourceFound
+		want  int
+	}{
+		{[]SourceFound{{Code: codeUntrusted, Kind: "failure"}}, 0}, // as others write it
+		{[]SourceFound{{Code: codeSignatureValidated, Kind: "success"}}, 0},
+		{[]SourceFound{{Code: codeHashMismatch, Kind: "failure"}, {Code: codeUntrusted, Kind: "failure"}}, 1},
+	} {
+		c.Source.Manifest.Results = tt.found
+		r := verifyFile(t, signFile(t, young, mp4File(), c), Options{Now: late, Trust: youngChain.Root})
+		if got := r.Manifest.Ingredients[0].Problems; len(got) != tt.want || (r.State == Tainted) != (tt.want > 0) {
+			t.Errorf("%+v: %s, %+v", tt.found, r.State, got)
+		}
+	}
+	old := []oldFound{{Code: codeHashMatch}, {Code: codeSignatureValidated}, {Code: codeUntrusted}, {Code: codeHashMismatch, URL: "there"}}
+	if got := (ingredientResults{Old: old}).problems(); len(got) != 1 || got[0].Where != "there" {
+		t.Errorf("the old form: %+v", got)
+	}
+}
+
 func TestSignedSource(t *testing.T) {
 	t.Parallel()
 	s, chain := newSigner(t)
 	first := signFile(t, s, mp4File(), content())
 	flipped := bytes.Clone(first)
 	flipped[len(flipped)-1] ^= 1
-	for _, source := range [][]byte{first, flipped} {
+	for _, tt := range []struct {
+		name   string
+		source []byte
+		state  State
+		codes  []string // of the problems of the source
+	}{
+		{"as it was signed", first, Trusted, nil},
+		{"changed", flipped, Tainted, []string{codeHashMismatch}},
+		{"made from one that was changed", signFile(t, s, mp4File(), from(t, flipped)), Tainted, nil},
+	} {
+		source := tt.source
 		read, err := ReadSource(bytes.NewReader(source), int64(len(source)), Options{Now: now})
 		if err != nil || read == nil {
 			t.Fatalf("%v %v", read, err)
@@ -420,12 +479,19 @@ func TestSignedSource(t *testing.T) {
 		c := content()
 		c.Source.Manifest = again
 		r := verifyFile(t, signFile(t, s, mp4File(), c), Options{Now: now, Trust: chain.Root})
-		if r.State != Trusted || len(r.Manifest.Ingredients) != 1 || r.Manifest.Ingredients[0].Manifest == nil {
-			t.Fatalf("%+v", r)
+		if r.State != tt.state || len(r.Problems) > 0 != (tt.state == Tainted) || len(r.Manifest.Ingredients) != 1 || r.Manifest.Ingredients[0].Manifest == nil {
+			t.Fatalf("%s: %+v", tt.name, r)
 		}
 		inner := r.Manifest.Ingredients[0].Manifest
-		if want := verifyFile(t, first, Options{Now: now}).Manifest; inner.ID != want.ID || len(inner.Problems) > 0 {
-			t.Errorf("the ingredient is %+v", inner)
+		if want := verifyFile(t, source, Options{Now: now}).Manifest; inner.ID != want.ID || len(inner.Problems) > 0 {
+			t.Errorf("%s: the ingredient is %+v", tt.name, inner)
+		}
+		var codes []string
+		for _, p := range r.Manifest.Ingredients[0].Problems {
+			codes = append(codes, p.Code)
+		}
+		if diff := cmp.Diff(tt.codes, codes); diff != "" {
+			t.Errorf("%s: the problems of the source (-want +got):\n%s", tt.name, diff)
 		}
 	}
 	if read, err := ReadSource(bytes.NewReader(mp4File()), int64(len(mp4File())), Options{Now: now}); read != nil || err != nil {

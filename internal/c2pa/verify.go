@@ -28,6 +28,7 @@ type State string
 const (
 	Unsigned State = "unsigned" // there is no manifest
 	Invalid  State = "invalid"  // it was changed after signing, or the signature is no good
+	Tainted  State = "tainted"  // it is as it was signed, but a source of it was Invalid
 	Valid    State = "valid"    // it is as it was signed, by somebody who is not known
 	Trusted  State = "trusted"  // it is as it was signed, with a certificate that a trusted root vouches for
 )
@@ -36,7 +37,7 @@ const (
 type Report struct {
 	State    State     `json:"state"`
 	Manifest *Manifest `json:"manifest,omitempty"`
-	Problems []Problem `json:"problems,omitempty"` // why it is invalid
+	Problems []Problem `json:"problems,omitempty"` // why it is invalid or tainted
 }
 
 // Problem is a reason why something is invalid.
@@ -73,6 +74,7 @@ type Ingredient struct {
 	Description  string    `json:"description,omitempty"`
 	Relationship string    `json:"relationship"`
 	Manifest     *Manifest `json:"manifest,omitempty"` // if it was signed itself
+	Problems     []Problem `json:"problems,omitempty"` // why it was invalid, as found when it was used
 }
 
 // Codes of problems.
@@ -101,7 +103,10 @@ const (
 	codeIngredientMismatch = "ingredient.manifest.mismatch"
 	codeIngredientMatch    = "ingredient.manifest.validated"
 	codeStamp              = "timeStamp.mismatch"
+	codeStampUntrusted     = "timeStamp.untrusted"
 	codeGeneral            = "general.error"
+
+	codeSourceInvalid = "weir.source.invalid" // the specification has none for it
 )
 
 // found is one result of a validation.
@@ -412,11 +417,12 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 		Relationship string `cbor:"relationship"`
 		Active       *link  `cbor:"activeManifest"`
 		Old          *link  `cbor:"c2pa_manifest"`
+		ingredientResults
 	}
 	if err := decode(b.content, &i); err != nil {
 		return err
 	}
-	ingredient := Ingredient{Title: i.Title, Format: i.Format, Description: i.Description, Relationship: i.Relationship}
+	ingredient := Ingredient{Title: i.Title, Format: i.Format, Description: i.Description, Relationship: i.Relationship, Problems: i.problems()}
 	if i.Active == nil {
 		i.Active = i.Old
 	}
@@ -433,6 +439,9 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 				nested := &validation{store: v.store, options: v.options, seen: v.seen, hashed: v.hashed}
 				nested.check(inner)
 				ingredient.Manifest = nested.manifest
+				if i.New != nil { // then it says whether the certificate had expired
+					ingredient.Manifest.Problems = slices.DeleteFunc(ingredient.Manifest.Problems, func(p Problem) bool { return p.Code == codeCredentialExpired })
+				}
 			}
 		}
 	}
@@ -444,10 +453,18 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 func (v *validation) report() Report {
 	shown := *v.manifest
 	shown.Problems = nil
-	r := Report{State: Valid, Manifest: &shown, Problems: v.manifest.Problems}
+	r := Report{State: Valid, Manifest: &shown, Problems: slices.Clone(v.manifest.Problems)}
+	invalid := len(r.Problems) > 0
+	for _, i := range shown.Ingredients {
+		if i.failed() {
+			r.Problems = append(r.Problems, Problem{codeSourceInvalid, i.Title, "the source was changed after it was signed, or its signature was no good"})
+		}
+	}
 	switch {
-	case len(r.Problems) > 0:
+	case invalid:
 		r.State = Invalid
+	case len(r.Problems) > 0:
+		r.State = Tainted
 	case v.trusted:
 		r.State = Trusted
 	}

@@ -37,9 +37,10 @@ Examples:
   weir verify https://video.example.com/film/index.m3u8 --trust root.pem
 
 Of a playlist, all segments of all renditions are read. A video is trusted if a certificate of --trust vouches for
-its signer, and valid if it is as it was signed, by somebody who is not known.
+its signer, valid if it is as it was signed, by somebody who is not known, and tainted if it is as it was signed, but
+its source was not.
 
-Exit codes: 0 valid or trusted (with --trust: trusted), 1 it could not be read, 2 invalid, not signed or not trusted.`
+Exit codes: 0 valid or trusted (with --trust: trusted), 1 it could not be read, 2 anything else.`
 }
 
 func (c verifyCmd) Run(ctx context.Context) error {
@@ -52,7 +53,7 @@ func (c verifyCmd) Run(ctx context.Context) error {
 	}
 	for _, r := range results {
 		if r.State != c2pa.Trusted && (r.State != c2pa.Valid || c.Trust != "") {
-			return &exitError{error: errors.New("a video is invalid, not signed or not trusted"), status: exitInvalid, shown: true}
+			return &exitError{error: errors.New("a video is invalid, tainted, not signed or not trusted"), status: exitInvalid, shown: true}
 		}
 	}
 	return nil
@@ -247,6 +248,9 @@ func describeManifest(w io.Writer, m c2pa.Manifest, indent string) {
 	for _, i := range m.Ingredients {
 		line("source", strings.TrimSpace(i.Title+" "+i.Format))
 		line("", i.Description)
+		for _, p := range i.Problems {
+			line("problem", strings.TrimSpace(p.Where+" "+p.Explanation)+" ("+p.Code+"), when it was used")
+		}
 		if i.Manifest != nil {
 			describeManifest(w, *i.Manifest, indent+"  ")
 		}

@@ -22,6 +22,7 @@ type (
 // The states of a Report.
 const (
 	Invalid = c2pa.Invalid
+	Tainted = c2pa.Tainted
 	Trusted = c2pa.Trusted
 )
 
