@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,6 +236,24 @@ func verifyPlaylists(t *testing.T, trust string, first, second signed) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
+	}
+	// A muted film and a missing rendition: all that is left is as it was signed.
+	for _, path := range []string{first.HLS.Path, first.FMP4.Path} {
+		whole := read(t, first.file(path))
+		for name, cut := range map[string]struct{ gone, want string }{
+			"muted":               {`#EXT-X-MEDIA:.*\n`, "does not have the audio"},
+			"without a rendition": {`#EXT-X-STREAM-INF:.*\n.*\n`, "does not have the video"},
+		} {
+			line := regexp.MustCompile(cut.gone).FindIndex(whole)
+			if line == nil {
+				t.Fatalf("%s has no %s", path, cut.gone)
+			}
+			write(t, first.file(path), slices.Concat(whole[:line[0]], whole[line[1]:]))
+			if out, ok := verify(t, "verify", server.URL+path, "--trust", trust); ok || !strings.Contains(out, cut.want) {
+				t.Errorf("%s, %s:\n%s", path, name, out)
+			}
+		}
+		write(t, first.file(path), whole)
 	}
 	// Two segments change places: each is as it was signed.
 	one, two := first.segment("full", "1.m4s"), first.segment("full", "2.m4s")

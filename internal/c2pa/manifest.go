@@ -23,6 +23,10 @@ type Content struct {
 	// Steps say what was done with the source.
 	Steps []Step
 
+	// Tracks are what belongs together, so that Manifest.Tracks shows what is missing. Nil = what is
+	// signed is whole by itself.
+	Tracks *Tracks
+
 	// About is what else is known, such as the profile; empty values are left out.
 	About map[string]string
 }
@@ -59,6 +63,7 @@ const (
 	labelIngredient = "c2pa.ingredient.v3"
 	labelHash       = "c2pa.hash.bmff.v3"
 	labelAbout      = "weir.output"
+	labelTracks     = "weir.tracks"
 )
 
 // action is an entry of the assertion of actions.
@@ -135,6 +140,9 @@ func (d draft) store(binding any, sign func(claim []byte) ([]byte, error)) ([]by
 	add(labelActions, d.actions(parameters))
 	if about := d.about(); len(about) > 0 {
 		add(labelAbout, about)
+	}
+	if d.Tracks != nil {
+		add(labelTracks, d.Tracks)
 	}
 	claimed := encode(claim{
 		InstanceID: d.instance, Generator: generator{d.Generator, d.Version}, Title: d.Title, Alg: "sha256",

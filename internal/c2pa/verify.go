@@ -56,7 +56,8 @@ type Manifest struct {
 	SignedAt    *time.Time        `json:"signedAt,omitempty"` // by a time stamp service
 	Actions     []Action          `json:"actions,omitempty"`
 	Ingredients []Ingredient      `json:"ingredients,omitempty"`
-	About       map[string]string `json:"about,omitempty"` // what weir added
+	About       map[string]string `json:"about,omitempty"`  // what weir added
+	Tracks      *Tracks           `json:"tracks,omitempty"` // what belongs together
 	Problems    []Problem         `json:"problems,omitempty"`
 }
 
@@ -358,6 +359,14 @@ func (v *validation) readAssertion(b *jumbfBox, alg string) {
 				h.Alg = alg
 			}
 			v.bindings = append(v.bindings, h)
+		}
+	case label == labelTracks:
+		var tracks Tracks
+		if err = decode(b.content, &tracks); err == nil && len(tracks.All) > maxTracks {
+			err = weir.Errorf(weir.Invalid, "it has %d tracks", len(tracks.All))
+		}
+		if err == nil {
+			v.manifest.Tracks = &tracks
 		}
 	case label == labelAbout:
 		var about map[string]string

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ Examples:
   weir verify 720p/init.mp4 720p/0.m4s 720p/1.m4s
   weir verify https://video.example.com/film/index.m3u8 --trust root.pem
 
-Of a playlist, all segments of all renditions are read. A video is trusted if a certificate of --trust vouches for
+Of a playlist, all segments of all renditions are read, and none may be missing. A video is trusted if a certificate of --trust vouches for
 its signer, valid if it is as it was signed, by somebody who is not known, and tainted if it is as it was signed, but
 its source was not.
 
@@ -211,6 +212,9 @@ func (c verifyCmd) print(w io.Writer, results []publish.Verified) error {
 		if r.Segments > 0 {
 			fmt.Fprintf(&text, "  segments   %d\n", r.Segments)
 		}
+		if r.Note != "" {
+			fmt.Fprintf(&text, "  note       %s\n", r.Note)
+		}
 		for _, p := range r.Problems {
 			fmt.Fprintf(&text, "  problem    %s (%s)\n", strings.TrimSpace(p.Where+" "+p.Explanation), p.Code)
 		}
@@ -231,6 +235,15 @@ func describeManifest(w io.Writer, m c2pa.Manifest, indent string) {
 	line("manifest", m.ID)
 	line("title", m.Title)
 	line("made by", m.Generator)
+	if m.Tracks != nil {
+		var names []string
+		for _, t := range m.Tracks.All {
+			if !slices.Contains(names, t.Name) {
+				names = append(names, t.Name)
+			}
+		}
+		line("tracks", strings.Join(names, ", "))
+	}
 	if m.Signer != nil {
 		line("signer", m.Signer.Subject)
 		line("issuer", m.Signer.Issuer)
