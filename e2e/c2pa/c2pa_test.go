@@ -29,6 +29,7 @@ type check struct {
 	Segment string `json:"segment,omitempty"`
 	good    bool
 	tainted bool // it is as it was signed, but its source was not
+	damaged bool // it is no whole file
 }
 
 // verdict is what a validator says.
@@ -103,7 +104,7 @@ func TestSigned(t *testing.T) {
 			args = append(args, c.Segment)
 		}
 		out, ok := verify(t, args...)
-		if ok != (c.good && !c.tainted) || strings.Contains(out, ": tainted\n") != c.tainted {
+		if ok != (c.good && !c.tainted) || strings.Contains(out, ": tainted\n") != c.tainted || strings.Contains(out, "the file is damaged") != c.damaged {
 			t.Errorf("%s: weir verify says %t\n%s", c.Name, ok, out)
 		}
 	}
@@ -154,6 +155,12 @@ func badChecks(t *testing.T, dir string, first, second, plain signed) []check {
 		write(t, name, data)
 		return name
 	}
+	truncated := func(file string) string {
+		data := read(t, file)
+		name := filepath.Join(dir, "truncated-"+filepath.Base(file))
+		write(t, name, data[:len(data)-1000])
+		return name
+	}
 	init, segment := first.segment("full", "init.mp4"), first.segment("full", "1.m4s")
 	return []check{
 		{Name: "a byte of an MP4 file", File: flipped(first.file(first.MP4[0].Path), "mdat")},
@@ -165,6 +172,8 @@ func badChecks(t *testing.T, dir string, first, second, plain signed) []check {
 		{Name: "a segment of another rendition", File: init, Segment: first.segment("half", "1.m4s")},
 		{Name: "a segment of another film", File: first.segment("half", "init.mp4"), Segment: second.segment("half", "1.m4s")},
 		{Name: "an unsigned segment", File: init, Segment: withoutBox(t, dir, segment)},
+		{Name: "a truncated MP4 file", File: truncated(first.file(first.MP4[0].Path)), damaged: true},
+		{Name: "a truncated segment", File: init, Segment: truncated(segment)},
 		{Name: "an unsigned file", File: plain.file(plain.MP4[0].Path)},
 	}
 }

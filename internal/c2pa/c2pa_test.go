@@ -9,9 +9,11 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"slices"
 	"strings"
@@ -403,6 +405,72 @@ func TestTreeDepth(t *testing.T) {
 }
 
 // A source that is signed itself stays in what is made from it.
+// A file that ends too early is damaged. It is not called unsigned, even if nothing of its manifest
+// is left.
+func TestTruncated(t *testing.T) {
+	t.Parallel()
+	s, _ := newSigner(t)
+	file := signFile(t, s, mp4File(), content())
+	for size := len(file) - 1; size > 0; size -= 11 {
+		r := verifyFile(t, file[:size], Options{Now: now})
+		whole := size >= len(file)-len(box("mdat", []byte("frames of a film")))
+		switch atBox := size == 20; {
+		case size < 20 || atBox: // not even ftyp is there, or nothing but it
+		case r.State != Invalid || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].Explanation, "the file is damaged: "):
+			t.Errorf("%d of %d bytes: %+v", size, len(file), r)
+		case whole && r.Manifest == nil:
+			t.Errorf("%d of %d bytes: who signed it is not said", size, len(file))
+		}
+	}
+	if r := verifyFile(t, []byte("this is a text, not a film"), Options{Now: now}); r.State != Unsigned || len(r.Problems) != 1 {
+		t.Errorf("a text: %+v", r)
+	}
+	twice, err := Insert(file, file[20:20+int(binary.BigEndian.Uint32(file[20:]))])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := verifyFile(t, twice, Options{Now: now}); r.State != Invalid {
+		t.Errorf("with two manifests: %+v", r)
+	}
+}
+
+// A key on another curve is well-formed: it is neither encrypted nor damaged.
+func TestOtherKeys(t *testing.T) {
+	t.Parallel()
+	secp256k1, x448 := asn1.ObjectIdentifier{1, 3, 132, 0, 10}, asn1.ObjectIdentifier{1, 3, 101, 111}
+	der := func(v any) []byte {
+		t.Helper()
+		data, err := asn1.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	type pkcs8 struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}
+	sec1 := der(ecKey{Version: 1, Key: make([]byte, 32), Curve: secp256k1})
+	const other, unreadable = "C2PA does not allow such keys; use ECDSA", "is not a private key in PEM that weir can read"
+	for _, tt := range []struct {
+		kind string
+		der  []byte
+		want string
+	}{
+		{"EC PRIVATE KEY", sec1, other},
+		{"PRIVATE KEY", der(pkcs8{0, pkix.AlgorithmIdentifier{Algorithm: ecPublicKey, Parameters: asn1.RawValue{FullBytes: der(secp256k1)}}, sec1}), other},
+		{"PRIVATE KEY", der(pkcs8{0, pkix.AlgorithmIdentifier{Algorithm: x448}, make([]byte, 58)}), other},
+		{"PRIVATE KEY", []byte("no DER"), unreadable},
+		{"ENCRYPTED PRIVATE KEY", der(pkcs8{}.Algorithm.Parameters.Bytes), unreadable},
+	} {
+		_, err := readKey(pem.EncodeToMemory(&pem.Block{Type: tt.kind, Bytes: tt.der}))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", tt.kind, err, tt.want)
+		}
+	}
+}
+
 // from returns what is said about something that was made from a signed source.
 func from(t *testing.T, source []byte) Content {
 	t.Helper()
@@ -461,6 +529,7 @@ func TestSignedSource(t *testing.T) {
 	}{
 		{"as it was signed", first, Trusted, nil},
 		{"changed", flipped, Tainted, []string{codeHashMismatch}},
+		{"cut off", first[:len(first)-3], Tainted, []string{codeHashMismatch}},
 		{"made from one that was changed", signFile(t, s, mp4File(), from(t, flipped)), Tainted, nil},
 	} {
 		source := tt.source

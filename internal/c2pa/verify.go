@@ -491,13 +491,17 @@ func Verify(file io.ReaderAt, size int64, o Options) (Report, error) {
 
 // verify validates a file. The validation is nil if there is no manifest that can be read.
 func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error) {
-	data, err := findManifest(file, size)
-	if err != nil || data == nil {
-		return nil, unsigned(err), unreadable(err)
+	found, err := findManifest(file, size)
+	if err != nil || found.store == nil {
+		return nil, found.report(), err
 	}
-	v, err := validate(data, o)
+	v, err := validate(found.store, o)
 	if err != nil {
 		return nil, invalid(err), nil
+	}
+	if found.problem != "" {
+		v.addResult(codeHashMismatch, labelHash, found.problem)
+		return v, Report{}, nil
 	}
 	if len(v.bindings) != 1 {
 		return v, Report{}, nil
@@ -522,14 +526,6 @@ func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error
 	}
 	v.addResult(codeHashMatch, labelHash, "the file is as it was signed")
 	return v, Report{}, nil
-}
-
-func unsigned(err error) Report {
-	r := Report{State: Unsigned}
-	if err != nil {
-		r.Problems = []Problem{{Code: codeGeneral, Explanation: err.Error()}}
-	}
-	return r
 }
 
 func invalid(err error) Report {
@@ -574,9 +570,43 @@ func (b binding) hasher() (h *Hash, problem string) {
 
 func sameData(a, b excludedData) bool { return a.offset == b.offset && bytes.Equal(a.value, b.value) }
 
-// findManifest returns the manifest store of a file; nil = it has none.
-func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
+// foundStore is what was found of the manifest store of a file.
+type foundStore struct {
+	store   []byte // nil = it has none that can be read
+	mp4     bool   // it begins as an MP4 file does
+	problem string // what is wrong with the file; "" = nothing
+}
+
+// report returns the result for a file without a store. A file that is damaged may have had one.
+func (f foundStore) report() Report {
+	r := Report{State: Unsigned}
+	if f.problem != "" {
+		r.Problems = []Problem{{Code: codeGeneral, Explanation: f.problem}}
+		if f.mp4 {
+			r.State = Invalid
+		}
+	}
+	return r
+}
+
+// findManifest returns the manifest store of a file. An error means that it could not be read.
+func findManifest(file io.ReaderAt, size int64) (found foundStore, err error) {
+	found.store, err = findStore(file, size, &found.mp4)
+	if err == nil || unreadable(err) != nil {
+		return found, err
+	}
+	if found.problem = err.Error(); found.mp4 {
+		_, what, _ := strings.Cut(found.problem, ": ")
+		found.problem = "the file is damaged: " + what
+	}
+	return found, nil
+}
+
+// findStore returns the store of a file, also if the file is damaged after it. mp4 gets whether the
+// file begins as an MP4 file does.
+func findStore(file io.ReaderAt, size int64, mp4 *bool) (store []byte, err error) {
 	err = walk(file, size, func(b rootBox, head []byte) error {
+		*mp4 = *mp4 || b.at == 0 && b.name == "ftyp"
 		if !exclusions()[0].has(b.name, head) {
 			return nil
 		}
@@ -592,7 +622,8 @@ func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
 		case !ok || purpose != purposeManifest:
 			return nil
 		case store != nil:
-			return notJUMBF("there are several")
+			store = nil
+			return notJUMBF("there are several manifest stores")
 		case len(data) < 8:
 			return notJUMBF("it is truncated")
 		}
