@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -196,7 +197,16 @@ func TestWatchPage(t *testing.T) {
 
 	// Somebody changes the signed file, and weir signs what is made of it.
 	film := filepath.Join(t.TempDir(), "film.mp4")
-	data := harness.Fetch(t, asset.DownloadURL)
+	master := w.URL + "/hls/" + asset.PlaybackID + "/index.m3u8"
+	list := regexp.MustCompile(`(?m)^[^#\n]+/index\.m3u8$`).Find(harness.Fetch(t, master))
+	base, err := url.Parse(master)
+	if err == nil {
+		base, err = base.Parse(strings.Replace(string(list), "/index.m3u8", ".mp4", 1))
+	}
+	if err != nil || list == nil {
+		t.Fatalf("the MP4 file of the first rendition: %q, %v", list, err)
+	}
+	data := harness.Fetch(t, base.String())
 	data[len(data)-1] ^= 1
 	write(t, film, data)
 	again := harness.NewBrowser(t, t.TempDir())
