@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,12 +28,15 @@ type check struct {
 	File    string `json:"file"`
 	Segment string `json:"segment,omitempty"`
 	good    bool
+	tainted bool // it is as it was signed, but its source was not
+	damaged bool // it is no whole file
 }
 
 // verdict is what a validator says.
 type verdict struct {
-	State string   `json:"state"`
-	Codes []string `json:"codes"`
+	State   string   `json:"state"`
+	Codes   []string `json:"codes"`
+	Sources []string `json:"sources"` // what is wrong with the sources
 }
 
 // signed is what a task wrote.
@@ -68,8 +73,13 @@ func TestSigned(t *testing.T) {
 		t.Fatalf("the root: %d %s", status, root)
 	}
 	first, plain := transcode(t, w, o.URL+"/small.mp4", true), transcode(t, w, o.URL+"/small.mp4", false)
-	again := harness.NewOrigin(t, first.file(first.MP4[0].Path))
-	second := transcode(t, w, again.URL+"/"+filepath.Base(first.MP4[0].Path), true)
+	dir := t.TempDir()
+	changed := filepath.Join(dir, "changed.mp4")
+	data := read(t, first.file(first.MP4[0].Path))
+	data[len(data)-1] ^= 1
+	write(t, changed, data)
+	again, bad := harness.NewOrigin(t, first.file(first.MP4[0].Path)), harness.NewOrigin(t, changed)
+	second, tainted := transcode(t, w, again.URL+"/"+filepath.Base(first.MP4[0].Path), true), transcode(t, w, bad.URL+"/changed.mp4", true)
 	w.Stop()
 	if len(plain.C2PA) > 0 {
 		t.Errorf("signed, but nobody asked: %+v", plain.C2PA)
@@ -78,8 +88,11 @@ func TestSigned(t *testing.T) {
 		t.Errorf("signed: %+v", first.C2PA)
 	}
 
-	dir := t.TempDir()
 	checks := append(goodChecks(t, "first", first), goodChecks(t, "second", second)...)
+	for _, c := range goodChecks(t, "of a changed source", tainted) {
+		c.tainted = true
+		checks = append(checks, c)
+	}
 	checks = append(checks, badChecks(t, dir, first, second, plain)...)
 	askOthers(t, string(root), checks)
 
@@ -90,7 +103,8 @@ func TestSigned(t *testing.T) {
 		if c.Segment != "" {
 			args = append(args, c.Segment)
 		}
-		if out, ok := verify(t, args...); ok != c.good {
+		out, ok := verify(t, args...)
+		if ok != (c.good && !c.tainted) || strings.Contains(out, ": tainted\n") != c.tainted || strings.Contains(out, "the file is damaged") != c.damaged {
 			t.Errorf("%s: weir verify says %t\n%s", c.Name, ok, out)
 		}
 	}
@@ -141,6 +155,12 @@ func badChecks(t *testing.T, dir string, first, second, plain signed) []check {
 		write(t, name, data)
 		return name
 	}
+	truncated := func(file string) string {
+		data := read(t, file)
+		name := filepath.Join(dir, "truncated-"+filepath.Base(file))
+		write(t, name, data[:len(data)-1000])
+		return name
+	}
 	init, segment := first.segment("full", "init.mp4"), first.segment("full", "1.m4s")
 	return []check{
 		{Name: "a byte of an MP4 file", File: flipped(first.file(first.MP4[0].Path), "mdat")},
@@ -152,6 +172,8 @@ func badChecks(t *testing.T, dir string, first, second, plain signed) []check {
 		{Name: "a segment of another rendition", File: init, Segment: first.segment("half", "1.m4s")},
 		{Name: "a segment of another film", File: first.segment("half", "init.mp4"), Segment: second.segment("half", "1.m4s")},
 		{Name: "an unsigned segment", File: init, Segment: withoutBox(t, dir, segment)},
+		{Name: "a truncated MP4 file", File: truncated(first.file(first.MP4[0].Path)), damaged: true},
+		{Name: "a truncated segment", File: init, Segment: truncated(segment)},
 		{Name: "an unsigned file", File: plain.file(plain.MP4[0].Path)},
 	}
 }
@@ -192,6 +214,8 @@ func askOthers(t *testing.T, root string, checks []check) {
 			t.Errorf("%s: c2pa-wasm says %s %q", c.Name, r.Wasm.State, r.Wasm.Codes)
 		} else if r.TS != nil && (r.TS.State == "Valid") != c.good {
 			t.Errorf("%s: c2pa-ts says %s %q", c.Name, r.TS.State, r.TS.Codes)
+		} else if (len(r.Wasm.Sources) > 0) != c.tainted {
+			t.Errorf("%s: c2pa-wasm says of the sources %q", c.Name, r.Wasm.Sources)
 		}
 	}
 }
@@ -221,6 +245,24 @@ func verifyPlaylists(t *testing.T, trust string, first, second signed) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
+	}
+	// A muted film and a missing rendition: all that is left is as it was signed.
+	for _, path := range []string{first.HLS.Path, first.FMP4.Path} {
+		whole := read(t, first.file(path))
+		for name, cut := range map[string]struct{ gone, want string }{
+			"muted":               {`#EXT-X-MEDIA:.*\n`, "does not have the audio"},
+			"without a rendition": {`#EXT-X-STREAM-INF:.*\n.*\n`, "does not have the video"},
+		} {
+			line := regexp.MustCompile(cut.gone).FindIndex(whole)
+			if line == nil {
+				t.Fatalf("%s has no %s", path, cut.gone)
+			}
+			write(t, first.file(path), slices.Concat(whole[:line[0]], whole[line[1]:]))
+			if out, ok := verify(t, "verify", server.URL+path, "--trust", trust); ok || !strings.Contains(out, cut.want) {
+				t.Errorf("%s, %s:\n%s", path, name, out)
+			}
+		}
+		write(t, first.file(path), whole)
 	}
 	// Two segments change places: each is as it was signed.
 	one, two := first.segment("full", "1.m4s"), first.segment("full", "2.m4s")

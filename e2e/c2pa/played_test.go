@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,16 +17,16 @@ import (
 	words "weir/internal/weir"
 )
 
-// upload makes a signed asset.
-func upload(t *testing.T, w *harness.Weir) words.Asset {
+// upload makes a signed asset of a file.
+func upload(t *testing.T, w *harness.Weir, file string) words.Asset {
 	t.Helper()
-	o := harness.NewOrigin(t, harness.SmallClip(t))
+	o := harness.NewOrigin(t, file)
 	var posted struct {
 		Asset words.Asset
 		Task  words.Task
 	}
 	w.Must("POST", "/api/asset/upload/url", map[string]any{
-		"name": "the signed film", "url": o.URL + "/small.mp4", "c2pa": true, "targetSegmentSizeSecs": 2, "creatorId": "somebody",
+		"name": "the signed film", "url": o.URL + "/" + filepath.Base(file), "c2pa": true, "targetSegmentSizeSecs": 2, "creatorId": "somebody",
 	}, &posted)
 	w.Completed(posted.Task.ID)
 	return ready(w, posted.Asset.ID)
@@ -129,7 +130,7 @@ func TestPlayed(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("the root: %d %s", status, root)
 	}
-	asset, recording := upload(t, w), record(t, w, rtmp)
+	asset, recording := upload(t, w, harness.SmallClip(t)), record(t, w, rtmp)
 	clip := cut(t, w, recording)
 	dir := t.TempDir()
 	trust := filepath.Join(dir, "root.pem")
@@ -137,7 +138,7 @@ func TestPlayed(t *testing.T) {
 	var checks []check
 	for name, a := range map[string]words.Asset{"asset": asset, "recording": recording, "clip": clip} {
 		checks = append(checks, playedChecks(t, w, dir, name, a)...)
-		if out, ok := verify(t, "verify", w.URL+"/hls/"+a.PlaybackID+"/index.m3u8", "--trust", trust); !ok {
+		if out, ok := verify(t, "verify", w.URL+"/hls/"+a.PlaybackID+"/index.m3u8", "--trust", trust); !ok || strings.Contains(out, "note ") {
 			t.Errorf("%s: weir verify says\n%s", name, out)
 		}
 		if status, _ := w.Do("GET", "/hls/"+a.PlaybackID+"/ts.m3u8", nil); status != http.StatusNotFound {
@@ -145,6 +146,13 @@ func TestPlayed(t *testing.T) {
 		}
 	}
 	askOthers(t, string(root), checks)
+	// What made the pictures is not known, only that they came.
+	for name, a := range map[string]words.Asset{"recording": recording, "clip": clip} {
+		out, _ := verify(t, "verify", "--json", w.URL+"/hls/"+a.PlaybackID+"/index.m3u8")
+		if strings.Contains(out, "digitalSourceType") || !strings.Contains(out, `"a live stream that weir received by RTMP from 20`) {
+			t.Errorf("%s: weir verify says\n%s", name, out)
+		}
+	}
 	w.Stop()
 }
 
@@ -156,7 +164,7 @@ func TestWatchPage(t *testing.T) {
 	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start()
-	asset := upload(t, w)
+	asset := upload(t, w, harness.SmallClip(t))
 	page := w.URL + "/play/" + asset.PlaybackID
 	text := func(b *harness.Browser, id string) string {
 		return b.Text(`document.getElementById('` + id + `').textContent`)
@@ -186,6 +194,30 @@ func TestWatchPage(t *testing.T) {
 		}
 	}
 	b.Stays()
+
+	// Somebody changes the signed file, and weir signs what is made of it.
+	film := filepath.Join(t.TempDir(), "film.mp4")
+	master := w.URL + "/hls/" + asset.PlaybackID + "/index.m3u8"
+	list := regexp.MustCompile(`(?m)^[^#\n]+/index\.m3u8$`).Find(harness.Fetch(t, master))
+	base, err := url.Parse(master)
+	if err == nil {
+		base, err = base.Parse(strings.Replace(string(list), "/index.m3u8", ".mp4", 1))
+	}
+	if err != nil || list == nil {
+		t.Fatalf("the MP4 file of the first rendition: %q, %v", list, err)
+	}
+	data := harness.Fetch(t, base.String())
+	data[len(data)-1] ^= 1
+	write(t, film, data)
+	again := harness.NewBrowser(t, t.TempDir())
+	again.Open(w.URL + "/play/" + upload(t, w, film).PlaybackID)
+	again.Moves(nil)
+	click(again)
+	says(again, "Source not valid", "The source was not valid: what you see is as it was signed, but what it was made from was not. the signed film: ")
+	if got := text(again, "from"); got != "the signed film, which was signed, but was not valid any more" {
+		t.Errorf("made from %q", got)
+	}
+	again.Stays()
 
 	// Somebody changes the last byte of all segments in the storage.
 	segments, err := filepath.Glob(filepath.Join(w.Data, "media", "asset", asset.ID, "*", "*.m4s"))

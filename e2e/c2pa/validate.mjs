@@ -39,7 +39,12 @@ async function wasm({ file, segment }) {
     const codes = [found.activeManifest, ...(found.ingredientDeltas ?? []).map((d) => d.validationDeltas)]
       .flatMap((r) => [...(r?.failure ?? []), ...(r?.informational ?? [])])
       .map((f) => `${f.code}: ${f.explanation}`);
-    return { state: report.validation_state, codes, manifests: process.env.FULL ? report.manifests : undefined };
+    const sources = Object.values(report.manifests ?? {})
+      .flatMap((m) => m.ingredients ?? [])
+      .flatMap((i) => i.validation_results?.activeManifest?.failure ?? [])
+      .filter((f) => !f.code.endsWith('.untrusted'))
+      .map((f) => f.code);
+    return { state: report.validation_state, codes, sources, manifests: process.env.FULL ? report.manifests : undefined };
   } catch (e) {
     return { state: 'Error', codes: [String(e?.message ?? e)] };
   }

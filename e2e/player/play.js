@@ -56,6 +56,45 @@ window.jump = async ({ engine, url, to }) => {
   }
 };
 
+// dates plays the start of something with hls.js or Shaka. It returns the time and the date of a
+// picture, when the first picture is shown, and where the player put the tracks.
+window.dates = async ({ engine, url }) => {
+  const { addSourceBuffer } = MediaSource.prototype;
+  const buffers = {};
+  MediaSource.prototype.addSourceBuffer = function (type) {
+    return (buffers[type.slice(0, 5)] = addSourceBuffer.call(this, type));
+  };
+  const video = document.createElement("video");
+  video.muted = true;
+  document.body.append(video);
+  const run = { video, result: { errors: [] }, error: (text) => run.result.errors.push(text) };
+  const player = engine === "hls.js" ? new Hls({ enableWorker: false }) : new shaka.Player();
+  try {
+    if (engine === "hls.js") {
+      player.attachMedia(video);
+      player.loadSource(url);
+    } else {
+      await player.attach(video);
+      await player.load(url);
+    }
+    video.play().catch((error) => run.error(error.message));
+    await until(run, "picture", () => (video.currentTime > 1 ? true : undefined));
+    video.pause();
+    const date = engine === "hls.js" ? player.playingDate : player.getPlayheadTimeAsDate();
+    return {
+      at: video.currentTime,
+      date: date.getTime(),
+      start: buffers.video.buffered.start(0),
+      video: buffers.video.timestampOffset,
+      audio: buffers.audio.timestampOffset,
+    };
+  } finally {
+    MediaSource.prototype.addSourceBuffer = addSourceBuffer;
+    await player.destroy();
+    video.remove();
+  }
+};
+
 // once waits for an event, or gives up and says what the player was doing.
 function once(run, target, name, ready = () => false) {
   return until(run, name, () => ready() || undefined, (check) => target.addEventListener(name, () => check(true), { once: true }));

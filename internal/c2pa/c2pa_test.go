@@ -9,9 +9,11 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +26,11 @@ import (
 var now = time.Date(2026, 11, 18, 12, 0, 0, 0, time.UTC)
 
 func newSigner(t testing.TB) (*Signer, Chain) {
+	t.Helper()
+	return newSignerAt(t, now)
+}
+
+func newSignerAt(t testing.TB, now time.Time) (*Signer, Chain) {
 	t.Helper()
 	chain, err := NewChain(now)
 	if err != nil {
@@ -398,13 +405,134 @@ func TestTreeDepth(t *testing.T) {
 }
 
 // A source that is signed itself stays in what is made from it.
+// A file that ends too early is damaged. It is not called unsigned, even if nothing of its manifest
+// is left.
+func TestTruncated(t *testing.T) {
+	t.Parallel()
+	s, _ := newSigner(t)
+	file := signFile(t, s, mp4File(), content())
+	for size := len(file) - 1; size > 0; size -= 11 {
+		r := verifyFile(t, file[:size], Options{Now: now})
+		whole := size >= len(file)-len(box("mdat", []byte("frames of a film")))
+		switch atBox := size == 20; {
+		case size < 20 || atBox: // not even ftyp is there, or nothing but it
+		case r.State != Invalid || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].Explanation, "the file is damaged: "):
+			t.Errorf("%d of %d bytes: %+v", size, len(file), r)
+		case whole && r.Manifest == nil:
+			t.Errorf("%d of %d bytes: who signed it is not said", size, len(file))
+		}
+	}
+	if r := verifyFile(t, []byte("this is a text, not a film"), Options{Now: now}); r.State != Unsigned || len(r.Problems) != 1 {
+		t.Errorf("a text: %+v", r)
+	}
+	twice, err := Insert(file, file[20:20+int(binary.BigEndian.Uint32(file[20:]))])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := verifyFile(t, twice, Options{Now: now}); r.State != Invalid {
+		t.Errorf("with two manifests: %+v", r)
+	}
+}
+
+// A key on another curve is well-formed: it is neither encrypted nor damaged.
+func TestOtherKeys(t *testing.T) {
+	t.Parallel()
+	secp256k1, x448 := asn1.ObjectIdentifier{1, 3, 132, 0, 10}, asn1.ObjectIdentifier{1, 3, 101, 111}
+	der := func(v any) []byte {
+		t.Helper()
+		data, err := asn1.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	type pkcs8 struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}
+	sec1 := der(ecKey{Version: 1, Key: make([]byte, 32), Curve: secp256k1})
+	const other, unreadable = "C2PA does not allow such keys; use ECDSA", "is not a private key in PEM that weir can read"
+	for _, tt := range []struct {
+		kind string
+		der  []byte
+		want string
+	}{
+		{"EC PRIVATE KEY", sec1, other},
+		{"PRIVATE KEY", der(pkcs8{0, pkix.AlgorithmIdentifier{Algorithm: ecPublicKey, Parameters: asn1.RawValue{FullBytes: der(secp256k1)}}, sec1}), other},
+		{"PRIVATE KEY", der(pkcs8{0, pkix.AlgorithmIdentifier{Algorithm: x448}, make([]byte, 58)}), other},
+		{"PRIVATE KEY", []byte("no DER"), unreadable},
+		{"ENCRYPTED PRIVATE KEY", der(pkcs8{}.Algorithm.Parameters.Bytes), unreadable},
+	} {
+		_, err := readKey(pem.EncodeToMemory(&pem.Block{Type: tt.kind, Bytes: tt.der}))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", tt.kind, err, tt.want)
+		}
+	}
+}
+
+// from returns what is said about something that was made from a signed source.
+func from(t *testing.T, source []byte) Content {
+	t.Helper()
+	read, err := ReadSource(bytes.NewReader(source), int64(len(source)), Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := content()
+	c.Source.Manifest = read
+	return c
+}
+
+// A source that was valid when it was used stays that, although its certificate expires. The old
+// form of ingredients has another place for its results.
+func TestSourceResults(t *testing.T) {
+	t.Parallel()
+	s, chain := newSigner(t)
+	c := from(t, signFile(t, s, mp4File(), content()))
+	late := now.AddDate(20, 0, 0)
+	young, youngChain := newSignerAt(t, late)
+	c.When = late
+	if r := verifyFile(t, signFile(t, young, mp4File(), c), Options{Now: late, Trust: slices.Concat(chain.Root, youngChain.Root)}); r.State != Trusted {
+		t.Errorf("the certificate of the source expired later: %+v", r)
+	}
+	for _, tt := range []struct {
+		found []SourceFound
+		want  int
+	}{
+		{[]SourceFound{{Code: codeUntrusted, Kind: "failure"}}, 0}, // as others write it
+		{[]SourceFound{{Code: codeSignatureValidated, Kind: "success"}}, 0},
+		{[]SourceFound{{Code: codeHashMismatch, Kind: "failure"}, {Code: codeUntrusted, Kind: "failure"}}, 1},
+	} {
+		c.Source.Manifest.Results = tt.found
+		r := verifyFile(t, signFile(t, young, mp4File(), c), Options{Now: late, Trust: youngChain.Root})
+		if got := r.Manifest.Ingredients[0].Problems; len(got) != tt.want || (r.State == Tainted) != (tt.want > 0) {
+			t.Errorf("%+v: %s, %+v", tt.found, r.State, got)
+		}
+	}
+	old := []oldFound{{Code: codeHashMatch}, {Code: codeSignatureValidated}, {Code: codeUntrusted}, {Code: codeHashMismatch, URL: "there"}}
+	if got := (ingredientResults{Old: old}).problems(); len(got) != 1 || got[0].Where != "there" {
+		t.Errorf("the old form: %+v", got)
+	}
+}
+
 func TestSignedSource(t *testing.T) {
 	t.Parallel()
 	s, chain := newSigner(t)
 	first := signFile(t, s, mp4File(), content())
 	flipped := bytes.Clone(first)
 	flipped[len(flipped)-1] ^= 1
-	for _, source := range [][]byte{first, flipped} {
+	for _, tt := range []struct {
+		name   string
+		source []byte
+		state  State
+		codes  []string // of the problems of the source
+	}{
+		{"as it was signed", first, Trusted, nil},
+		{"changed", flipped, Tainted, []string{codeHashMismatch}},
+		{"cut off", first[:len(first)-3], Tainted, []string{codeHashMismatch}},
+		{"made from one that was changed", signFile(t, s, mp4File(), from(t, flipped)), Tainted, nil},
+	} {
+		source := tt.source
 		read, err := ReadSource(bytes.NewReader(source), int64(len(source)), Options{Now: now})
 		if err != nil || read == nil {
 			t.Fatalf("%v %v", read, err)
@@ -420,12 +548,19 @@ func TestSignedSource(t *testing.T) {
 		c := content()
 		c.Source.Manifest = again
 		r := verifyFile(t, signFile(t, s, mp4File(), c), Options{Now: now, Trust: chain.Root})
-		if r.State != Trusted || len(r.Manifest.Ingredients) != 1 || r.Manifest.Ingredients[0].Manifest == nil {
-			t.Fatalf("%+v", r)
+		if r.State != tt.state || len(r.Problems) > 0 != (tt.state == Tainted) || len(r.Manifest.Ingredients) != 1 || r.Manifest.Ingredients[0].Manifest == nil {
+			t.Fatalf("%s: %+v", tt.name, r)
 		}
 		inner := r.Manifest.Ingredients[0].Manifest
-		if want := verifyFile(t, first, Options{Now: now}).Manifest; inner.ID != want.ID || len(inner.Problems) > 0 {
-			t.Errorf("the ingredient is %+v", inner)
+		if want := verifyFile(t, source, Options{Now: now}).Manifest; inner.ID != want.ID || len(inner.Problems) > 0 {
+			t.Errorf("%s: the ingredient is %+v", tt.name, inner)
+		}
+		var codes []string
+		for _, p := range r.Manifest.Ingredients[0].Problems {
+			codes = append(codes, p.Code)
+		}
+		if diff := cmp.Diff(tt.codes, codes); diff != "" {
+			t.Errorf("%s: the problems of the source (-want +got):\n%s", tt.name, diff)
 		}
 	}
 	if read, err := ReadSource(bytes.NewReader(mp4File()), int64(len(mp4File())), Options{Now: now}); read != nil || err != nil {

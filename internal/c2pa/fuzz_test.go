@@ -11,11 +11,11 @@ func fuzzedFile(f *testing.F) (file, store []byte) {
 	f.Helper()
 	s, _ := newSigner(f)
 	file = signFile(f, s, mp4File(), content())
-	store, err := findManifest(bytes.NewReader(file), int64(len(file)))
+	found, err := findManifest(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		f.Fatal(err)
 	}
-	return file, store
+	return file, found.store
 }
 
 func FuzzFile(f *testing.F) {

@@ -17,11 +17,15 @@ type Content struct {
 	Version   string // of the program
 	When      time.Time
 
-	// Source is what it was made from. Nil = it was recorded from an encoder.
+	// Source is what it was made from: a file, or a stream.
 	Source *Source
 
-	// Steps say what was done with the source, or after recording.
+	// Steps say what was done with the source.
 	Steps []Step
+
+	// Tracks are what belongs together, so that Manifest.Tracks shows what is missing. Nil = what is
+	// signed is whole by itself.
+	Tracks *Tracks
 
 	// About is what else is known, such as the profile; empty values are left out.
 	About map[string]string
@@ -32,6 +36,9 @@ type Source struct {
 	Title  string
 	Format string // a MIME type; "" = not known
 	ID     string // identifies these bytes: "" = a new id
+
+	Description string    // for people; "" = nothing is known beside the title
+	Opened      time.Time `json:",omitzero"` // when work on it began; zero = when it is signed
 
 	// Manifest is the result of ReadManifest, if the source is signed itself.
 	Manifest *SourceManifest
@@ -50,22 +57,19 @@ const (
 	stepCreated Step = "c2pa.created"
 )
 
-// captured is the kind of source of a recording.
-const captured = "http://cv.iptc.org/newscodes/digitalsourcetype/digitalCapture"
-
 // Labels of assertions.
 const (
 	labelActions    = "c2pa.actions.v2"
 	labelIngredient = "c2pa.ingredient.v3"
 	labelHash       = "c2pa.hash.bmff.v3"
 	labelAbout      = "weir.output"
+	labelTracks     = "weir.tracks"
 )
 
 // action is an entry of the assertion of actions.
 type action struct {
 	Action     string         `cbor:"action"`
 	When       cbor.Tag       `cbor:"when"`
-	SourceType string         `cbor:"digitalSourceType,omitempty"`
 	Parameters map[string]any `cbor:"parameters,omitempty"`
 }
 
@@ -96,17 +100,19 @@ type draft struct {
 	source       string // id of the source
 }
 
-// newDraft begins a manifest. It is an error if the certificate is not valid any more.
+// newDraft begins a manifest. It is an error if the certificate is not valid any more, or if the
+// content has no source: nothing begins in weir, and what a camera or a program did is not known
+// here.
 func (s *Signer) newDraft(c Content) (draft, error) {
 	if end := s.chain[0].NotAfter; c.When.After(end) {
 		return draft{}, weir.Errorf(weir.Unavailable, "outputs can't be signed: the C2PA certificate of this service expired on %s", end.Format(time.DateOnly))
 	}
-	d := draft{Content: c, id: "urn:c2pa:" + newUUID(), instance: "xmp:iid:" + newUUID()}
-	if c.Source != nil {
-		d.source = c.Source.ID
-		if d.source == "" {
-			d.source = "xmp:iid:" + newUUID()
-		}
+	if c.Source == nil {
+		return draft{}, weir.Errorf(weir.Internal, "a manifest for %q has no source", c.Title)
+	}
+	d := draft{Content: c, id: "urn:c2pa:" + newUUID(), instance: "xmp:iid:" + newUUID(), source: c.Source.ID}
+	if d.source == "" {
+		d.source = "xmp:iid:" + newUUID()
 	}
 	return d, nil
 }
@@ -130,13 +136,13 @@ func (d draft) store(binding any, sign func(claim []byte) ([]byte, error)) ([]by
 		return l
 	}
 	add(labelHash, binding)
-	var parameters map[string]any
-	if d.Source != nil {
-		parameters = object{"ingredients": []link{add(labelIngredient, d.ingredient())}}
-	}
+	parameters := object{"ingredients": []link{add(labelIngredient, d.ingredient())}}
 	add(labelActions, d.actions(parameters))
 	if about := d.about(); len(about) > 0 {
 		add(labelAbout, about)
+	}
+	if d.Tracks != nil {
+		add(labelTracks, d.Tracks)
 	}
 	claimed := encode(claim{
 		InstanceID: d.instance, Generator: generator{d.Generator, d.Version}, Title: d.Title, Alg: "sha256",
@@ -150,31 +156,36 @@ func (d draft) store(binding any, sign func(claim []byte) ([]byte, error)) ([]by
 		superbox(kindAssertions, labelAssertions, boxes...),
 		superbox(kindClaim, labelClaim, box("cbor", claimed)),
 		superbox(kindSignature, labelSignature, box("cbor", signature)))
-	if d.Source != nil && d.Source.Manifest != nil {
+	if d.Source.Manifest != nil {
 		return superbox(kindStore, labelStore, append(d.Source.Manifest.boxes(), manifest)...), nil
 	}
 	return superbox(kindStore, labelStore, manifest), nil
 }
 
-// actions returns what was done. The first action says that a source was opened, or that there is
-// none.
+// actions returns what was done. The first action says that the source was opened.
 func (d draft) actions(parameters object) actions {
-	when := cbor.Tag{Number: 0, Content: d.When.UTC().Format(time.RFC3339)}
-	first := action{Action: string(stepOpened), When: when, Parameters: parameters}
-	if d.Source == nil {
-		first.Action, first.SourceType = string(stepCreated), captured
+	opened := d.Source.Opened
+	if opened.IsZero() {
+		opened = d.When
 	}
-	all := []action{first}
+	all := []action{{Action: string(stepOpened), When: timeTag(opened), Parameters: parameters}}
 	for _, s := range d.Steps {
-		all = append(all, action{Action: string(s), When: when, Parameters: parameters})
+		all = append(all, action{Action: string(s), When: timeTag(d.When), Parameters: parameters})
 	}
 	return actions{all}
+}
+
+func timeTag(t time.Time) cbor.Tag {
+	return cbor.Tag{Number: 0, Content: t.UTC().Format(time.RFC3339)}
 }
 
 func (d draft) ingredient() object {
 	o := object{"dc:title": d.Source.Title, "relationship": "parentOf", "instanceID": d.source}
 	if d.Source.Format != "" {
 		o["dc:format"] = d.Source.Format
+	}
+	if d.Source.Description != "" {
+		o["description"] = d.Source.Description
 	}
 	if m := d.Source.Manifest; m != nil {
 		m.describe(o)

@@ -110,8 +110,12 @@ func (s *Signer) provenance(id string) weir.Provenance {
 }
 
 // Fragments signs tracks in segments, all with one manifest. The trees have all segments; inits
-// are the init segments of the same tracks, each of which gets the box: see Insert.
+// are the init segments of the same tracks, each of which gets the box: see Insert. The tracks of
+// the content are the same ones too, if it names them.
 func (s *Signer) Fragments(ctx context.Context, c Content, trees []*Tree, inits [][]byte) (box []byte, signed weir.Provenance, err error) {
+	if c.Tracks, err = c.Tracks.numbered(trees); err != nil {
+		return nil, signed, err
+	}
 	d, err := s.newDraft(c)
 	if err != nil {
 		return nil, signed, err

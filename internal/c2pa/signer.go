@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
 	"encoding/pem"
@@ -130,9 +131,56 @@ func readKey(text []byte) (crypto.Signer, error) {
 		if signer, ok := key.(crypto.Signer); ok && err == nil {
 			return signer, nil
 		}
+		if otherKind(block) {
+			return nil, errKeyKind()
+		}
 		break
 	}
 	return nil, weir.Errorf(weir.Invalid, "the C2PA key is not a private key in PEM that weir can read; it must not be encrypted")
+}
+
+// ecKey is a private key as SEC 1 writes it.
+type ecKey struct {
+	Version int
+	Key     []byte
+	Curve   asn1.ObjectIdentifier `asn1:"optional,explicit,tag:0"`
+}
+
+// The kinds of keys that C2PA allows, as PKCS #8 names them, and the curves of the first.
+var (
+	ecPublicKey = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
+	keyKinds    = []asn1.ObjectIdentifier{ecPublicKey, {1, 2, 840, 113549, 1, 1, 1}, {1, 3, 101, 112}}
+	keyCurves   = []asn1.ObjectIdentifier{{1, 2, 840, 10045, 3, 1, 7}, {1, 3, 132, 0, 34}, {1, 3, 132, 0, 35}}
+)
+
+// otherKind reports whether a block is a private key of a kind or on a curve that C2PA does not
+// allow, such as secp256k1. The standard library reads no such key.
+func otherKind(block *pem.Block) bool {
+	var key struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}
+	var curve asn1.ObjectIdentifier
+	if block.Type == "EC PRIVATE KEY" {
+		var key ecKey
+		if _, err := asn1.Unmarshal(block.Bytes, &key); err != nil || key.Curve == nil {
+			return false
+		}
+		return !slices.ContainsFunc(keyCurves, key.Curve.Equal)
+	}
+	if _, err := asn1.Unmarshal(block.Bytes, &key); err != nil {
+		return false
+	}
+	if !key.Algorithm.Algorithm.Equal(ecPublicKey) {
+		return !slices.ContainsFunc(keyKinds, key.Algorithm.Algorithm.Equal)
+	}
+	_, err := asn1.Unmarshal(key.Algorithm.Parameters.FullBytes, &curve)
+	return err == nil && !slices.ContainsFunc(keyCurves, curve.Equal)
+}
+
+func errKeyKind() error {
+	return weir.Errorf(weir.Invalid, "C2PA does not allow such keys; use ECDSA with P-256, P-384 or P-521, RSA or Ed25519")
 }
 
 func readCertificates(text []byte) (chain []*x509.Certificate, err error) {
@@ -178,7 +226,7 @@ func algorithmOf(key crypto.PublicKey) (algorithm, error) {
 	case ed25519.PublicKey:
 		return algorithmNamed("ed25519"), nil
 	}
-	return algorithm{}, weir.Errorf(weir.Invalid, "C2PA does not allow such keys; use ECDSA with P-256, P-384 or P-521, RSA or Ed25519")
+	return algorithm{}, errKeyKind()
 }
 
 // claimSigning is the purpose of certificates for C2PA alone.

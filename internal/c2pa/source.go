@@ -3,6 +3,8 @@ package c2pa
 import (
 	"crypto/sha256"
 	"io"
+	"slices"
+	"strings"
 )
 
 // SourceManifest is the manifest store of a source that is signed itself, and the result of its
@@ -52,6 +54,58 @@ func (v *validation) source() *SourceManifest {
 		m.Results = append(m.Results, SourceFound{f.Code, f.Where, f.Explanation, kind})
 	}
 	return m
+}
+
+// ingredientResults is what an ingredient says about the validation of its manifest, at the time
+// when it was used.
+type ingredientResults struct {
+	New *struct {
+		Active results `cbor:"activeManifest"`
+		Deltas []struct {
+			Results results `cbor:"validationDeltas"`
+		} `cbor:"ingredientDeltas"`
+	} `cbor:"validationResults"`
+	Old []oldFound `cbor:"validationStatus"` // of the versions before
+}
+
+type results struct {
+	Failure []SourceFound `cbor:"failure"`
+}
+
+// oldFound is a result whose kind only its code tells.
+type oldFound SourceFound
+
+// problems returns why the ingredient was invalid. That its signer was not known is no such reason.
+func (r ingredientResults) problems() (list []Problem) {
+	var failures []SourceFound
+	if r.New != nil {
+		failures = r.New.Active.Failure
+		for _, d := range r.New.Deltas {
+			failures = append(failures, d.Results.Failure...)
+		}
+	}
+	for _, f := range r.Old {
+		switch _, result, _ := strings.Cut(f.Code, "."); {
+		case strings.HasSuffix(result, "match") && !strings.HasSuffix(result, "mismatch"):
+		case slices.Contains([]string{"validated", "trusted", "accessible", "notRevoked", "insideValidity"}, result):
+		default:
+			failures = append(failures, SourceFound(f))
+		}
+	}
+	for _, f := range failures {
+		if f.Code != codeUntrusted && f.Code != codeStampUntrusted {
+			list = append(list, Problem{f.Code, f.URL, f.Explanation})
+		}
+	}
+	return list
+}
+
+// failed reports whether the ingredient, or one of its own, was invalid.
+func (i Ingredient) failed() bool {
+	if i.Manifest == nil {
+		return len(i.Problems) > 0
+	}
+	return len(i.Problems)+len(i.Manifest.Problems) > 0 || slices.ContainsFunc(i.Manifest.Ingredients, Ingredient.failed)
 }
 
 // boxes returns the manifests of the store, which come before those that refer to them.

@@ -28,6 +28,7 @@ type State string
 const (
 	Unsigned State = "unsigned" // there is no manifest
 	Invalid  State = "invalid"  // it was changed after signing, or the signature is no good
+	Tainted  State = "tainted"  // it is as it was signed, but a source of it was Invalid
 	Valid    State = "valid"    // it is as it was signed, by somebody who is not known
 	Trusted  State = "trusted"  // it is as it was signed, with a certificate that a trusted root vouches for
 )
@@ -36,7 +37,7 @@ const (
 type Report struct {
 	State    State     `json:"state"`
 	Manifest *Manifest `json:"manifest,omitempty"`
-	Problems []Problem `json:"problems,omitempty"` // why it is invalid
+	Problems []Problem `json:"problems,omitempty"` // why it is invalid or tainted
 }
 
 // Problem is a reason why something is invalid.
@@ -55,7 +56,8 @@ type Manifest struct {
 	SignedAt    *time.Time        `json:"signedAt,omitempty"` // by a time stamp service
 	Actions     []Action          `json:"actions,omitempty"`
 	Ingredients []Ingredient      `json:"ingredients,omitempty"`
-	About       map[string]string `json:"about,omitempty"` // what weir added
+	About       map[string]string `json:"about,omitempty"`  // what weir added
+	Tracks      *Tracks           `json:"tracks,omitempty"` // what belongs together
 	Problems    []Problem         `json:"problems,omitempty"`
 }
 
@@ -70,8 +72,10 @@ type Action struct {
 type Ingredient struct {
 	Title        string    `json:"title,omitempty"`
 	Format       string    `json:"format,omitempty"`
+	Description  string    `json:"description,omitempty"`
 	Relationship string    `json:"relationship"`
 	Manifest     *Manifest `json:"manifest,omitempty"` // if it was signed itself
+	Problems     []Problem `json:"problems,omitempty"` // why it was invalid, as found when it was used
 }
 
 // Codes of problems.
@@ -100,7 +104,10 @@ const (
 	codeIngredientMismatch = "ingredient.manifest.mismatch"
 	codeIngredientMatch    = "ingredient.manifest.validated"
 	codeStamp              = "timeStamp.mismatch"
+	codeStampUntrusted     = "timeStamp.untrusted"
 	codeGeneral            = "general.error"
+
+	codeSourceInvalid = "weir.source.invalid" // the specification has none for it
 )
 
 // found is one result of a validation.
@@ -353,6 +360,14 @@ func (v *validation) readAssertion(b *jumbfBox, alg string) {
 			}
 			v.bindings = append(v.bindings, h)
 		}
+	case label == labelTracks:
+		var tracks Tracks
+		if err = decode(b.content, &tracks); err == nil && len(tracks.All) > maxTracks {
+			err = weir.Errorf(weir.Invalid, "it has %d tracks", len(tracks.All))
+		}
+		if err == nil {
+			v.manifest.Tracks = &tracks
+		}
 	case label == labelAbout:
 		var about map[string]string
 		if err = decode(b.content, &about); err == nil {
@@ -407,14 +422,16 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 	var i struct {
 		Title        string `cbor:"dc:title"`
 		Format       string `cbor:"dc:format"`
+		Description  string `cbor:"description"`
 		Relationship string `cbor:"relationship"`
 		Active       *link  `cbor:"activeManifest"`
 		Old          *link  `cbor:"c2pa_manifest"`
+		ingredientResults
 	}
 	if err := decode(b.content, &i); err != nil {
 		return err
 	}
-	ingredient := Ingredient{Title: i.Title, Format: i.Format, Relationship: i.Relationship}
+	ingredient := Ingredient{Title: i.Title, Format: i.Format, Description: i.Description, Relationship: i.Relationship, Problems: i.problems()}
 	if i.Active == nil {
 		i.Active = i.Old
 	}
@@ -431,6 +448,9 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 				nested := &validation{store: v.store, options: v.options, seen: v.seen, hashed: v.hashed}
 				nested.check(inner)
 				ingredient.Manifest = nested.manifest
+				if i.New != nil { // then it says whether the certificate had expired
+					ingredient.Manifest.Problems = slices.DeleteFunc(ingredient.Manifest.Problems, func(p Problem) bool { return p.Code == codeCredentialExpired })
+				}
 			}
 		}
 	}
@@ -442,10 +462,18 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 func (v *validation) report() Report {
 	shown := *v.manifest
 	shown.Problems = nil
-	r := Report{State: Valid, Manifest: &shown, Problems: v.manifest.Problems}
+	r := Report{State: Valid, Manifest: &shown, Problems: slices.Clone(v.manifest.Problems)}
+	invalid := len(r.Problems) > 0
+	for _, i := range shown.Ingredients {
+		if i.failed() {
+			r.Problems = append(r.Problems, Problem{codeSourceInvalid, i.Title, "the source was changed after it was signed, or its signature was no good"})
+		}
+	}
 	switch {
-	case len(r.Problems) > 0:
+	case invalid:
 		r.State = Invalid
+	case len(r.Problems) > 0:
+		r.State = Tainted
 	case v.trusted:
 		r.State = Trusted
 	}
@@ -463,13 +491,17 @@ func Verify(file io.ReaderAt, size int64, o Options) (Report, error) {
 
 // verify validates a file. The validation is nil if there is no manifest that can be read.
 func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error) {
-	data, err := findManifest(file, size)
-	if err != nil || data == nil {
-		return nil, unsigned(err), unreadable(err)
+	found, err := findManifest(file, size)
+	if err != nil || found.store == nil {
+		return nil, found.report(), err
 	}
-	v, err := validate(data, o)
+	v, err := validate(found.store, o)
 	if err != nil {
 		return nil, invalid(err), nil
+	}
+	if found.problem != "" {
+		v.addResult(codeHashMismatch, labelHash, found.problem)
+		return v, Report{}, nil
 	}
 	if len(v.bindings) != 1 {
 		return v, Report{}, nil
@@ -494,14 +526,6 @@ func verify(file io.ReaderAt, size int64, o Options) (*validation, Report, error
 	}
 	v.addResult(codeHashMatch, labelHash, "the file is as it was signed")
 	return v, Report{}, nil
-}
-
-func unsigned(err error) Report {
-	r := Report{State: Unsigned}
-	if err != nil {
-		r.Problems = []Problem{{Code: codeGeneral, Explanation: err.Error()}}
-	}
-	return r
 }
 
 func invalid(err error) Report {
@@ -546,9 +570,43 @@ func (b binding) hasher() (h *Hash, problem string) {
 
 func sameData(a, b excludedData) bool { return a.offset == b.offset && bytes.Equal(a.value, b.value) }
 
-// findManifest returns the manifest store of a file; nil = it has none.
-func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
+// foundStore is what was found of the manifest store of a file.
+type foundStore struct {
+	store   []byte // nil = it has none that can be read
+	mp4     bool   // it begins as an MP4 file does
+	problem string // what is wrong with the file; "" = nothing
+}
+
+// report returns the result for a file without a store. A file that is damaged may have had one.
+func (f foundStore) report() Report {
+	r := Report{State: Unsigned}
+	if f.problem != "" {
+		r.Problems = []Problem{{Code: codeGeneral, Explanation: f.problem}}
+		if f.mp4 {
+			r.State = Invalid
+		}
+	}
+	return r
+}
+
+// findManifest returns the manifest store of a file. An error means that it could not be read.
+func findManifest(file io.ReaderAt, size int64) (found foundStore, err error) {
+	found.store, err = findStore(file, size, &found.mp4)
+	if err == nil || unreadable(err) != nil {
+		return found, err
+	}
+	if found.problem = err.Error(); found.mp4 {
+		_, what, _ := strings.Cut(found.problem, ": ")
+		found.problem = "the file is damaged: " + what
+	}
+	return found, nil
+}
+
+// findStore returns the store of a file, also if the file is damaged after it. mp4 gets whether the
+// file begins as an MP4 file does.
+func findStore(file io.ReaderAt, size int64, mp4 *bool) (store []byte, err error) {
 	err = walk(file, size, func(b rootBox, head []byte) error {
+		*mp4 = *mp4 || b.at == 0 && b.name == "ftyp"
 		if !exclusions()[0].has(b.name, head) {
 			return nil
 		}
@@ -564,7 +622,8 @@ func findManifest(file io.ReaderAt, size int64) (store []byte, err error) {
 		case !ok || purpose != purposeManifest:
 			return nil
 		case store != nil:
-			return notJUMBF("there are several")
+			store = nil
+			return notJUMBF("there are several manifest stores")
 		case len(data) < 8:
 			return notJUMBF("it is truncated")
 		}

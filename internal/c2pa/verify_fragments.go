@@ -20,17 +20,21 @@ type Fragments struct {
 // VerifyInit validates an init segment.
 func VerifyInit(init []byte, o Options) *Fragments {
 	f := &Fragments{seen: map[int]bool{}}
-	data, err := findManifest(bytes.NewReader(init), int64(len(init)))
-	if err != nil || data == nil {
-		f.none = unsigned(err)
+	found, err := findManifest(bytes.NewReader(init), int64(len(init)))
+	if err != nil || found.store == nil {
+		f.none = found.report()
 		return f
 	}
-	v, err := validate(data, o)
+	v, err := validate(found.store, o)
 	if err != nil {
 		f.none = invalid(err)
 		return f
 	}
 	f.validation = v
+	if found.problem != "" {
+		v.addResult(codeHashMismatch, "init", found.problem)
+		return f
+	}
 	if len(v.bindings) != 1 {
 		return f
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,10 +37,11 @@ Examples:
   weir verify 720p/init.mp4 720p/0.m4s 720p/1.m4s
   weir verify https://video.example.com/film/index.m3u8 --trust root.pem
 
-Of a playlist, all segments of all renditions are read. A video is trusted if a certificate of --trust vouches for
-its signer, and valid if it is as it was signed, by somebody who is not known.
+Of a playlist, all segments of all renditions are read, and none may be missing. A video is trusted if a certificate of --trust vouches for
+its signer, valid if it is as it was signed, by somebody who is not known, and tainted if it is as it was signed, but
+its source was not.
 
-Exit codes: 0 valid or trusted (with --trust: trusted), 1 it could not be read, 2 invalid, not signed or not trusted.`
+Exit codes: 0 valid or trusted (with --trust: trusted), 1 it could not be read, 2 anything else.`
 }
 
 func (c verifyCmd) Run(ctx context.Context) error {
@@ -52,7 +54,7 @@ func (c verifyCmd) Run(ctx context.Context) error {
 	}
 	for _, r := range results {
 		if r.State != c2pa.Trusted && (r.State != c2pa.Valid || c.Trust != "") {
-			return &exitError{error: errors.New("a video is invalid, not signed or not trusted"), status: exitInvalid, shown: true}
+			return &exitError{error: errors.New("a video is invalid, tainted, not signed or not trusted"), status: exitInvalid, shown: true}
 		}
 	}
 	return nil
@@ -210,6 +212,9 @@ func (c verifyCmd) print(w io.Writer, results []publish.Verified) error {
 		if r.Segments > 0 {
 			fmt.Fprintf(&text, "  segments   %d\n", r.Segments)
 		}
+		if r.Note != "" {
+			fmt.Fprintf(&text, "  note       %s\n", r.Note)
+		}
 		for _, p := range r.Problems {
 			fmt.Fprintf(&text, "  problem    %s (%s)\n", strings.TrimSpace(p.Where+" "+p.Explanation), p.Code)
 		}
@@ -230,6 +235,15 @@ func describeManifest(w io.Writer, m c2pa.Manifest, indent string) {
 	line("manifest", m.ID)
 	line("title", m.Title)
 	line("made by", m.Generator)
+	if m.Tracks != nil {
+		var names []string
+		for _, t := range m.Tracks.All {
+			if !slices.Contains(names, t.Name) {
+				names = append(names, t.Name)
+			}
+		}
+		line("tracks", strings.Join(names, ", "))
+	}
 	if m.Signer != nil {
 		line("signer", m.Signer.Subject)
 		line("issuer", m.Signer.Issuer)
@@ -246,6 +260,10 @@ func describeManifest(w io.Writer, m c2pa.Manifest, indent string) {
 	}
 	for _, i := range m.Ingredients {
 		line("source", strings.TrimSpace(i.Title+" "+i.Format))
+		line("", i.Description)
+		for _, p := range i.Problems {
+			line("problem", strings.TrimSpace(p.Where+" "+p.Explanation)+" ("+p.Code+"), when it was used")
+		}
 		if i.Manifest != nil {
 			describeManifest(w, *i.Manifest, indent+"  ")
 		}

@@ -14,12 +14,13 @@ type connection struct {
 	muxer     *muxer        // of the publisher; nil = no frame came that players can begin with
 	end       time.Duration // of the media so far, on the timeline
 	allowance *allowance
-	bytes     int64     // from publishers, since the session was opened here
-	lastFrame time.Time // when the last frame came
-	jumpLog   time.Time // when the log last named a jump of the encoder's clock
-	offAir    time.Time // when an encoder that is away counts as disconnected; zero = the store knows that it is
-	dropping  bool      // the disk is full, and what is sent is dropped
-	written   uint32    // parts of the source when that began
+	received  weir.Received // how the media came, since the session was opened here
+	bytes     int64         // from publishers, since the session was opened here
+	lastFrame time.Time     // when the last frame came
+	jumpLog   time.Time     // when the log last named a jump of the encoder's clock
+	offAir    time.Time     // when an encoder that is away counts as disconnected; zero = the store knows that it is
+	dropping  bool          // the disk is full, and what is sent is dropped
+	written   uint32        // parts of the source when that began
 }
 
 // connect connects a publisher that sends these tracks. The publisher before it must end.
@@ -87,6 +88,7 @@ func (s *session) startPackers(p *Publisher, first Frame, aac *aacEncoder) error
 		p.packers[i] = *pack
 	}
 	s.conn.muxer = m
+	s.conn.received.Add(weir.Received{Protocols: []string{p.from.Protocol}, Encoded: aac != nil})
 	if s.audio.aac = aac; aac != nil {
 		aac.start()
 	}

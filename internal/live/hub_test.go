@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -356,6 +357,9 @@ func TestReconnect(t *testing.T) {
 	}
 	if got := s.frames(videoName, 0, 1, 2); len(got) != 125 {
 		t.Errorf("%d of 125 frames were kept", len(got))
+	}
+	if by := back.session.beat(time.Now()).Received; !slices.Equal(by.Protocols, []string{e.from.Protocol}) || by.Encoded {
+		t.Errorf("received %+v, want by %q, both times", by, e.from.Protocol)
 	}
 }
 

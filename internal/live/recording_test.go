@@ -281,7 +281,7 @@ func TestFilesOfDeletedAccount(t *testing.T) {
 	}
 	gone("on air", false)
 	s.write(func(tx *store.Tx) error {
-		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, "", time.Now())
+		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, weir.Base{}, time.Now())
 		return err
 	})
 	gone("before the account is purged", false)

@@ -116,7 +116,7 @@ func (s *session) beat(now time.Time) store.Beat {
 
 func (s *session) beatLocked(now time.Time) store.Beat {
 	b := store.Beat{
-		StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, End: s.conn.end,
+		StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, End: s.conn.end, Received: s.conn.received,
 		NextSequence: s.lease.Sequence, NextDiscontinuities: s.lease.Discontinuities,
 		Final: s.conn.publisher == nil && s.conn.muxer == nil,
 	}

@@ -28,7 +28,7 @@ import (
 // cmaf.Progressive or cmaf.Init write a head makes all that was signed before invalid.
 type Signature struct {
 	weir.Provenance
-	Source   *c2pa.Source  `json:"source,omitempty"` // what it was made from; nil = it was recorded
+	Source   *c2pa.Source  `json:"source,omitempty"` // what it was made from; nil = an earlier weir signed a recording
 	Manifest []byte        `json:"manifest"`         // the box in all init segments
 	Tracks   []SignedTrack `json:"tracks"`
 	Files    []SignedFile  `json:"files,omitempty"`
@@ -116,6 +116,7 @@ func Sign(ctx context.Context, store blob.Store, prefix string, p *Presentation,
 func (s *Signature) sign(ctx context.Context, store blob.Store, prefix string, p Presentation, how Signing) error {
 	var trees []*c2pa.Tree
 	var inits [][]byte
+	named := new(c2pa.Tracks)
 	open := func(list []Rendition) (tracks []*Track, names []string, err error) {
 		for _, r := range list {
 			track, err := Open(ctx, store, prefix+"/"+r.Dir)
@@ -132,6 +133,7 @@ func (s *Signature) sign(ctx context.Context, store blob.Store, prefix string, p
 					return nil, nil, err
 				}
 				trees, inits = append(trees, s.track(r.Dir, k).whole()), append(inits, init)
+				named.All = append(named.All, c2pa.NamedTrack{Name: r.Name, Kind: string(track.index.Track.Kind)})
 			}
 		}
 		return tracks, names, nil
@@ -145,7 +147,7 @@ func (s *Signature) sign(ctx context.Context, store blob.Store, prefix string, p
 		return err
 	}
 	content := how.Content(slices.Concat(renditions, languages))
-	content.Source = s.Source
+	content.Source, content.Tracks = s.Source, named
 	if s.Manifest, s.Provenance, err = how.Signer.Fragments(ctx, content, trees, inits); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func signing(t testing.TB) (Signing, []byte) {
 	content := func(names []string) c2pa.Content {
 		return c2pa.Content{Title: fmt.Sprint(names), Generator: "weir", When: time.Now()}
 	}
-	return Signing{Signer: signer, Content: content}, chain.Root
+	return Signing{Signer: signer, Source: &c2pa.Source{Title: "film.mp4"}, Content: content}, chain.Root
 }
 
 func contents(t *testing.T, f *File) []byte {
@@ -142,6 +143,20 @@ func TestSign(t *testing.T) {
 		}
 		if second.ManifestID == first.ManifestID {
 			t.Error("the manifest is the same")
+		}
+		// What was added later is named with the rest.
+		for s, want := range map[*Signature]string{first: "1 source 2 source 3 audio", second: "1 source 2 source 4 180p 3 audio"} {
+			init, err := s.Init(audio, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, track := range c2pa.VerifyInit(init, c2pa.Options{Now: time.Now()}).Report().Manifest.Tracks.All {
+				names = append(names, fmt.Sprint(track.ID, " ", track.Name))
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("the tracks are %q, want %q", got, want)
+			}
 		}
 		// Viewers may have one of the old manifest and the other of the new.
 		if diff := cmp.Diff(was, checkSigned(t, second, second, source, "source", root)); diff != "" {

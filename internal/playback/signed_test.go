@@ -26,7 +26,7 @@ func (h *fixture) sign(a weir.Asset) []byte {
 	content := func([]string) c2patest.Content {
 		return c2patest.Content{Title: a.Name, Generator: "weir", When: time.Now()}
 	}
-	if _, err := media.Sign(h.Context(), h.media, prefix, &p, media.Signing{Signer: signer, Content: content}); err != nil {
+	if _, err := media.Sign(h.Context(), h.media, prefix, &p, media.Signing{Signer: signer, Source: &c2patest.Source{Title: "film.mp4"}, Content: content}); err != nil {
 		h.Fatal(err)
 	}
 	h.present(a, p)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/c2pa"
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/weir"
@@ -21,8 +22,9 @@ type growingFile struct {
 
 	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
-	grows  bool   // render uses pad: the file can be uploaded while it grows
-	title  string // of the rendition, if it is signed
+	grows  bool         // render uses pad: the file can be uploaded while it grows
+	title  string       // of the rendition, if it is signed
+	beside *c2pa.Tracks // see run.signer
 }
 
 // complete reports whether nothing will be added to the file.
@@ -88,7 +90,7 @@ func (r *run) extendFile(ctx context.Context, f growingFile) error {
 	if begun || !complete {
 		pad = int(f.state.Head)
 	}
-	file, err := r.signer(f.title)
+	file, err := r.signer(f.title, f.beside)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"weir/internal/c2pa"
 	"weir/internal/cmaf"
 	"weir/internal/weir"
 )
@@ -41,10 +42,23 @@ func (o fmp4Output) jobs(r *run) (jobs []job) {
 		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
 			key: o.key(name), form: formZero, state: r.state.item(o.name(), name, formZero), tracks: tracks[i : i+1], render: render,
-			title: tracks[i].Name,
+			title: tracks[i].Name, beside: r.set(tracks[i].Name),
 		}))
 	}
 	return jobs
+}
+
+// set returns the tracks that the file of a track belongs to, which have a file each; nil = the
+// output was begun when manifests did not name them.
+func (r *run) set(name string) *c2pa.Tracks {
+	if r.state.Set == "" {
+		return nil
+	}
+	tracks := &c2pa.Tracks{Set: r.state.Set, File: name}
+	for _, t := range slices.Concat(r.video, r.audio) {
+		tracks.All = append(tracks.All, t.named())
+	}
+	return tracks
 }
 
 func (o fmp4Output) finish(ctx context.Context, r *run) error {
@@ -52,7 +66,7 @@ func (o fmp4Output) finish(ctx context.Context, r *run) error {
 	for _, list := range [][]cmaf.TrackFile{files.Audio, files.Video} {
 		for i := range list {
 			// Only the size of the manifest matters for the places in the file.
-			signed, err := r.signer(list[i].Name)
+			signed, err := r.signer(list[i].Name, r.set(list[i].Name))
 			if err != nil {
 				return err
 			}

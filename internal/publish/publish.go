@@ -130,6 +130,9 @@ func (r *run) begin(ctx context.Context) error {
 			}
 		}
 	}
+	if r.Sign != nil && len(r.state.items) == 0 {
+		r.state.Set = weir.NewID()
+	}
 	r.state.Begun = true
 	return nil
 }

@@ -101,12 +101,20 @@ func (s *Signing) of(rendition string) c2pa.Content {
 	return c
 }
 
-// signer returns what signs the file of a rendition; nil = files are not signed.
-func (r *run) signer(rendition string) (*c2pa.File, error) {
+// signer returns what signs the file of a rendition; nil = files are not signed. beside are the
+// tracks in other files that belong to it; nil = it has all.
+func (r *run) signer(rendition string, beside *c2pa.Tracks) (*c2pa.File, error) {
 	if r.Sign == nil {
 		return nil, nil
 	}
-	return r.Sign.signer.File(r.Sign.of(rendition))
+	content := r.Sign.of(rendition)
+	content.Tracks = beside
+	return r.Sign.signer.File(content)
+}
+
+// named returns a track as manifests name it.
+func (t Track) named() c2pa.NamedTrack {
+	return c2pa.NamedTrack{Name: t.Name, Kind: string(t.Index.Track.Kind)}
 }
 
 // sendSigned sends a complete file, which is hashed while it is sent, so one part after the other.
@@ -352,11 +360,14 @@ func (o hlsOutput) putInits(ctx context.Context, r *run) error {
 	variants := o.variants(r.video, r.audio)
 	items := make([]*itemState, len(variants))
 	trees, inits := make([]*c2pa.Tree, len(variants)), make([][]byte, len(variants))
+	content := r.Sign.of("")
+	content.Tracks = new(c2pa.Tracks)
 	for i, v := range variants {
+		content.Tracks.All = append(content.Tracks.All, v.main().named())
 		items[i] = r.state.items[o.name()][v.name]
 		trees[i], inits[i] = items[i].Tree, r.track(*v.main()).Init()
 	}
-	box, signed, err := r.Sign.signer.Fragments(ctx, r.Sign.of(""), trees, inits)
+	box, signed, err := r.Sign.signer.Fragments(ctx, content, trees, inits)
 	if err != nil {
 		return err
 	}

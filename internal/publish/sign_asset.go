@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/internal/blob"
@@ -19,10 +20,27 @@ func NewIngredient(name, format string, manifest *SourceManifest) *Ingredient {
 	return &Ingredient{Title: name, Format: mediaType("." + format), Manifest: manifest}
 }
 
+// NewStreamIngredient describes a session of which something is a recording or a clip. What its
+// encoder got the media from is not known: a camera, a film or a program.
+func NewStreamIngredient(session *weir.Session) *Ingredient {
+	var by []string
+	for _, protocol := range session.Received.Protocols {
+		if by = append(by, strings.ToUpper(protocol)); protocol == "pull" {
+			by[len(by)-1] = "a pull"
+		}
+	}
+	description := "a live stream that weir received"
+	if len(by) > 0 { // else it ended before somebody noted that
+		description += " by " + strings.Join(by, " and ")
+	}
+	began := session.CreatedAt.Time()
+	return &Ingredient{Title: session.Name, Opened: began, Description: description + " from " + began.UTC().Format(time.RFC3339)}
+}
+
 // Subject is what a presentation is signed as.
 type Subject struct {
 	Asset weir.Asset
-	// Source is what it was made from; nil = it is a recording, or was signed before.
+	// Source is what it was made from; nil = as it was signed before.
 	Source *Ingredient
 	// Copied are the names of the tracks whose frames are those of the source.
 	Copied []string
@@ -32,6 +50,14 @@ type Subject struct {
 
 // RecordedTracks are the tracks of a recording or a clip that are not made by its ladder.
 var RecordedTracks = []string{media.RecordedVideo, media.RecordedAudio}
+
+// ReceivedTracks are the tracks of a recording whose frames are those of the encoder.
+func ReceivedTracks(session *weir.Session) []string {
+	if session.Received.Encoded {
+		return []string{media.RecordedVideo}
+	}
+	return RecordedTracks
+}
 
 // Present signs a complete presentation of an asset, which the caller saves.
 func (s *Signer) Present(ctx context.Context, store blob.Store, prefix string, p *media.Presentation, of Subject) (*media.Signature, error) {
@@ -49,9 +75,6 @@ func (s *Signer) Present(ctx context.Context, store blob.Store, prefix string, p
 
 // steps returns what was done to make tracks.
 func (of Subject) steps(names []string) (steps []c2pa.Step) {
-	if of.Asset.Source.Type == weir.SourceRecording {
-		return nil // it was created: there is nothing else that its renditions were encoded from
-	}
 	if of.Asset.Source.Type == weir.SourceClip {
 		steps = append(steps, c2pa.Trimmed)
 	}

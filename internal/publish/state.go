@@ -17,6 +17,7 @@ type State struct {
 	Begun    bool   `json:"begun,omitempty"`    // older manifests are deleted
 	Finished bool   `json:"finished,omitempty"` // everything was put
 	Base     string `json:"base,omitempty"`     // result of blob.Dest.Seal
+	Set      string `json:"set,omitempty"`      // the id of signed files that belong together
 
 	// items is the progress of each item, by the names of its output and its own.
 	items map[string]map[string]*itemState

@@ -28,8 +28,14 @@ type VerifyOptions struct {
 type Verified struct {
 	Name     string `json:"name"`               // path or URL
 	Segments int    `json:"segments,omitempty"` // that were verified
+	Note     string `json:"note,omitempty"`     // what was not verified
 	c2pa.Report
+
+	playlist string // that names it
+	tracks   []int  // its numbers in the manifest; nil = it is a file
 }
+
+const notCovered = "tracks not covered: the manifest does not name the tracks that belong together, so a missing one is not noticed"
 
 // Bounds of a playlist.
 const (
@@ -39,10 +45,14 @@ const (
 )
 
 // VerifyPlaylist verifies everything that an HLS playlist names: all segments of all renditions, in
-// their order and completely, or the files that they are in.
+// their order and completely, or the files that they are in. It also verifies that the playlist has
+// all tracks that were signed together, if the manifest names these.
 func VerifyPlaylist(ctx context.Context, address string, o VerifyOptions) ([]Verified, error) {
 	v := &verifier{VerifyOptions: o, done: map[string]bool{}}
 	err := v.playlist(ctx, address, true)
+	if err == nil && len(v.results) == 0 {
+		err = weir.Errorf(weir.Invalid, "%s: has no media", address)
+	}
 	return v.results, err
 }
 
@@ -62,7 +72,11 @@ func (v *verifier) playlist(ctx context.Context, address string, top bool) error
 		return weir.Errorf(weir.Invalid, "%s: is not an HLS playlist: %s", address, err)
 	}
 	if list != nil {
-		return v.media(ctx, address, list)
+		if err := v.media(ctx, address, list); err != nil || !top {
+			return err
+		}
+		v.compare(address, false, nil)
+		return nil
 	}
 	if !top {
 		return weir.Errorf(weir.Invalid, "%s: is not a media playlist", address)
@@ -89,6 +103,7 @@ func (v *verifier) playlist(ctx context.Context, address string, top bool) error
 			return err
 		}
 	}
+	v.compare(address, true, v.muted(address, master))
 	return nil
 }
 
@@ -122,7 +137,7 @@ func (v *verifier) media(ctx context.Context, address string, list *hls.Media) e
 			continue
 		}
 		if t == nil || t.init != s.Map.URI {
-			v.end(t, list.Ended)
+			v.end(t)
 			var err error
 			if t, err = v.begin(ctx, address, s.Map.URI); err != nil {
 				return err
@@ -136,7 +151,7 @@ func (v *verifier) media(ctx context.Context, address string, list *hls.Media) e
 			return err
 		}
 	}
-	v.end(t, list.Ended)
+	v.end(t)
 	return nil
 }
 
@@ -163,15 +178,16 @@ func (v *verifier) begin(ctx context.Context, address, uri string) (*verifiedTra
 	return t, nil
 }
 
-// end adds the result of a track; whole says that all its segments should have been there.
-func (v *verifier) end(t *verifiedTrack, whole bool) {
+// end adds the result of a track. All its segments must have been there, also if the playlist does
+// not say that it has ended: what is signed has.
+func (v *verifier) end(t *verifiedTrack) {
 	if t == nil {
 		return
 	}
-	if count := t.Count(); whole && !t.unsigned && count > 0 && t.segments != count {
+	if count := t.Count(); !t.unsigned && count > 0 && t.segments != count {
 		t.Fail(t.playlist, fmt.Sprintf("the playlist has %d segments, but %d were signed", t.segments, count))
 	}
-	v.results = append(v.results, Verified{Name: t.playlist, Segments: t.good, Report: t.Report()})
+	v.results = append(v.results, Verified{Name: t.playlist, Segments: t.good, Report: t.Report(), playlist: t.playlist, tracks: t.Tracks()})
 }
 
 func (v *verifier) segment(ctx context.Context, address, uri string, t *verifiedTrack) error {
@@ -207,7 +223,7 @@ func (v *verifier) file(ctx context.Context, address, uri string) error {
 	}
 	defer file.Close()
 	report, err := c2pa.Verify(file, size, v.Options)
-	v.results = append(v.results, Verified{Name: name, Report: report})
+	v.results = append(v.results, Verified{Name: name, Report: report, playlist: address})
 	return err
 }
 

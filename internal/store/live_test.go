@@ -185,12 +185,13 @@ func testBroadcast(t *testing.T, st *Store) {
 	beat := Beat{
 		StreamID: stream.ID, Epoch: 1, SeenAt: weir.At(now.Add(2 * time.Second)), NextSequence: 2, NextDiscontinuities: 1,
 		Counters: weir.Counters{SourceSegments: 2, SourceSegmentsDuration: 4, SourceBytes: 500, IngestRate: 125},
+		Received: weir.Received{Protocols: []string{"rtmp"}, Encoded: true},
 	}
 	checkLost(t, st, now.Add(2*time.Second), beat, "")
 	checkLost(t, st, now.Add(2*time.Second), beat, "")
 	s := streamNow(t, st, stream.ID)
 	kept, err := st.Session(ctx, session.ID)
-	if err != nil || s.Counters != beat.Counters || kept.Counters != beat.Counters || s.LastSeen != beat.SeenAt || kept.LastSeen != beat.SeenAt {
+	if err != nil || !cmp.Equal(kept.Received, beat.Received) || s.Counters != beat.Counters || kept.Counters != beat.Counters || s.LastSeen != beat.SeenAt || kept.LastSeen != beat.SeenAt {
 		t.Errorf("after beats: stream %+v, session %+v, %v; want %+v", s.Counters, kept.Counters, err, beat.Counters)
 	}
 

@@ -67,7 +67,8 @@ type Beat struct {
 
 	End time.Duration // of the session's media, on its timeline
 
-	RecordedBytes int64 // of its recording
+	RecordedBytes int64    // of its recording
+	Received      Received // how the media came that this node received
 
 	Pushes []TargetHealth // to multistream targets
 }
@@ -246,6 +247,7 @@ func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.grow(session.growTo(b.Counters))
 	session.End = max(session.End, b.End)
 	session.RecordedBytes = max(session.RecordedBytes, b.RecordedBytes)
+	session.Received.Add(b.Received)
 	if !s.IsActive {
 		return
 	}

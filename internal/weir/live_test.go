@@ -149,6 +149,7 @@ func TestFollow(t *testing.T) {
 	beat := Beat{
 		SeenAt:   At(airTime.Add(2 * time.Second)),
 		Counters: Counters{SourceSegments: 3, TranscodedSegments: 6, SourceSegmentsDuration: 6.5, TranscodedSegmentsDuration: 13, SourceBytes: 50, TranscodedBytes: 90, IngestRate: 8, OutgoingRate: 9},
+		Received: Received{Protocols: []string{"srt"}},
 	}
 	s.ApplyBeat(&session, beat)
 	s.ApplyBeat(&session, beat) // written twice, counted once
@@ -163,7 +164,10 @@ func TestFollow(t *testing.T) {
 		t.Errorf("seen %d and %d, healthy %t and %t; want %d and healthy", s.LastSeen, session.LastSeen, *s.IsHealthy, *session.IsHealthy, beat.SeenAt)
 	}
 	// Nothing falls: neither a sum nor a time.
-	s.ApplyBeat(&session, Beat{Counters: Counters{SourceSegments: 1}, Issues: []string{"no audio"}})
+	s.ApplyBeat(&session, Beat{Counters: Counters{SourceSegments: 1}, Issues: []string{"no audio"}, Received: Received{Protocols: []string{"whip"}, Encoded: true}})
+	if diff := cmp.Diff(Received{Protocols: []string{"srt", "whip"}, Encoded: true}, session.Received); diff != "" {
+		t.Errorf("received, also by another node (-want +got):\n%s", diff)
+	}
 	if s.SourceSegments != 103 || session.SourceSegments != 3 || s.LastSeen != beat.SeenAt {
 		t.Errorf("segments %d and %d, seen %d after an older beat; want 103, 3, %d", s.SourceSegments, session.SourceSegments, s.LastSeen, beat.SeenAt)
 	}

@@ -1,6 +1,9 @@
 package weir
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Session is one broadcast on a stream, from its start to its end.
 type Session struct {
@@ -30,6 +33,23 @@ type Session struct {
 	RecordedBytes int64         `json:"-"` // of the recording, as of the last beat; 0 once it is an asset
 	Earlier       []Period      `json:"-"` // received by other nodes before the current or last one
 	End           time.Duration `json:"-"` // of the media on the session's timeline, as of the last beat
+	Received      Received      `json:"-"` // how the media came, as of the last beat
+}
+
+// Received says how the media of a session came.
+type Received struct {
+	Protocols []string `json:"protocols,omitempty"` // rtmp, rtmps, srt, whip or pull, in the order of their first use
+	Encoded   bool     `json:"encoded,omitempty"`   // the audio was encoded as it came: AAC from Opus
+}
+
+// Add adds what is new in r.
+func (r *Received) Add(more Received) {
+	for _, protocol := range more.Protocols {
+		if !slices.Contains(r.Protocols, protocol) {
+			r.Protocols = append(slices.Clip(r.Protocols), protocol)
+		}
+	}
+	r.Encoded = r.Encoded || more.Encoded
 }
 
 // The states of a recording, as a session shows them.

@@ -419,11 +419,7 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 		if err != nil {
 			return nil, ownError{err}
 		}
-		stream, err := c.Store.Stream(ctx, session.ParentID)
-		if err != nil {
-			return nil, ownError{err}
-		}
-		return &publish.Ingredient{Title: stream.Name}, nil
+		return publish.NewStreamIngredient(&session), nil
 	}
 	a, err := c.Store.Asset(ctx, source.asset)
 	if err != nil {

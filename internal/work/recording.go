@@ -98,7 +98,7 @@ func (r *Recordings) sign(ctx context.Context, session weir.Session, kept *media
 	if err != nil {
 		return nil, err
 	}
-	return signRecording(ctx, r.Media, r.Signer, kept, publish.Subject{Asset: weir.NewRecording(&session, &stream, time.Now()), Copied: publish.RecordedTracks})
+	return signRecording(ctx, r.Media, r.Signer, kept, recordingOf(weir.NewRecording(&session, &stream, time.Now()), &session))
 }
 
 // present sets the properties of a recording on an asset.

@@ -83,7 +83,15 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	var signature *media.Signature
 	if asset.Sign {
 		playable.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
-			signature, err = p.Signer.Present(ctx, p.Media, playable.Prefix, shown, publish.Subject{Asset: asset, Copied: publish.RecordedTracks})
+			of := publish.Subject{Asset: asset, Copied: publish.RecordedTracks}
+			if asset.Source.Type == weir.SourceRecording {
+				session, err := p.Store.Session(ctx, asset.Source.SessionID)
+				if err != nil {
+					return err
+				}
+				of = recordingOf(asset, &session)
+			}
+			signature, err = p.Signer.Present(ctx, p.Media, playable.Prefix, shown, of)
 			return err
 		}
 	}

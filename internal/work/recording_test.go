@@ -73,6 +73,16 @@ func (s *studio) onAir(t *testing.T) (weir.Stream, weir.Session, store.OnAir) {
 	return stream, session, air
 }
 
+// beat reports how a broadcast that is on air came.
+func (s *studio) beat(t *testing.T, air store.OnAir, protocol string) {
+	t.Helper()
+	beat := store.Beat{StreamID: air.StreamID, Epoch: air.Epoch, SeenAt: weir.At(time.Now()), Received: weir.Received{Protocols: []string{protocol}}}
+	s.inTx(t, func(tx *store.Tx) error {
+		_, err := tx.RenewOnAir(t.Context(), []store.Beat{beat}, time.Now())
+		return err
+	})
+}
+
 // close ends a broadcast.
 func (s *studio) close(t *testing.T, air store.OnAir, segments, bytes int64) {
 	t.Helper()
@@ -84,7 +94,7 @@ func (s *studio) closeRecorded(t *testing.T, air store.OnAir, segments, bytes, r
 	t.Helper()
 	last := store.Beat{
 		StreamID: air.StreamID, Epoch: air.Epoch, SeenAt: weir.At(time.Now()), RecordedBytes: recorded,
-		Counters: weir.Counters{SourceSegments: segments, SourceBytes: bytes},
+		Received: weir.Received{Protocols: []string{"rtmp"}}, Counters: weir.Counters{SourceSegments: segments, SourceBytes: bytes},
 	}
 	s.inTx(t, func(tx *store.Tx) error {
 		_, err := tx.CloseSession(t.Context(), last, time.Now())

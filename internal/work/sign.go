@@ -32,6 +32,11 @@ func signRecording(ctx context.Context, store blob.Store, signer *publish.Signer
 	return signature, media.SavePresentation(ctx, store, prefix, *p)
 }
 
+// recordingOf returns the recording of a session as it is signed.
+func recordingOf(a weir.Asset, session *weir.Session) publish.Subject {
+	return publish.Subject{Asset: a, Source: publish.NewStreamIngredient(session), Copied: publish.ReceivedTracks(session)}
+}
+
 // signedFiles returns a list of files with the sizes that they have with a signature.
 func signedFiles(files []weir.File, s *media.Signature) (signed []weir.File) {
 	if s == nil {

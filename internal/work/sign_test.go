@@ -220,12 +220,14 @@ func TestSignedRecording(t *testing.T) {
 		t.Errorf("signed by %+v, later %+v", first, asset.C2PA)
 	}
 	says := c.checkSigned(t, asset, root)
-	if diff := cmp.Diff([]string{"c2pa.created"}, did(says.tracks)); diff != "" {
+	if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.transcoded"}, did(says.tracks)); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"c2pa.created"}, did(says.files["source"])); diff != "" {
+	if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.repackaged"}, did(says.files["source"])); diff != "" {
 		t.Errorf("actions of the file (-want +got):\n%s", diff)
 	}
+	wantStream(t, says.tracks, session, "RTMP")
+	wantStream(t, says.files["source"], session, "RTMP")
 	if asset.Size != signedSize(asset, "source.mp4") {
 		t.Errorf("the size is %d, that of the file %d", asset.Size, signedSize(asset, "source.mp4"))
 	}
@@ -246,6 +248,24 @@ func TestSignedRecording(t *testing.T) {
 		if len(m.Ingredients) != 1 || m.Ingredients[0].Manifest == nil || m.Ingredients[0].Title != asset.Name ||
 			m.Ingredients[0].Manifest.ID != asset.C2PA.ManifestID || len(m.Ingredients[0].Manifest.Problems) > 0 {
 			t.Errorf("ingredients of the clip: %+v", m.Ingredients)
+		}
+	}
+}
+
+// wantStream checks that a manifest says of a session what weir knows: that it came, how and when.
+func wantStream(t *testing.T, m *c2patest.Manifest, session weir.Session, by string) {
+	t.Helper()
+	began := session.CreatedAt.Time().UTC().Format(time.RFC3339)
+	want := []c2patest.Ingredient{{Title: "show", Relationship: "parentOf", Description: "a live stream that weir received by " + by + " from " + began}}
+	if diff := cmp.Diff(want, m.Ingredients); diff != "" {
+		t.Errorf("the source (-want +got):\n%s", diff)
+	}
+	for i, a := range m.Actions {
+		if a.SourceType != "" {
+			t.Errorf("%s says that it was made by %s, which weir can't know", a.Action, a.SourceType)
+		}
+		if i == 0 && a.When != began {
+			t.Errorf("%s at %s, want %s", a.Action, a.When, began)
 		}
 	}
 }
@@ -274,7 +294,8 @@ func snapshotReady(t *testing.T, c *cutter, id string) *weir.Provenance {
 func TestSignedClipOnAir(t *testing.T) {
 	h, root := newSigningFixture(t)
 	c := newCutter(t, h)
-	stream, session, _ := c.onAir(t)
+	_, session, air := c.onAir(t)
+	c.beat(t, air, "whip")
 	l := worktest.NewLive(t, filepath.Join(c.dir, session.ID), time.Now().Add(-20*time.Second))
 	c.onAirs.Store(l)
 	l.Send(4 * time.Second)
@@ -282,9 +303,7 @@ func TestSignedClipOnAir(t *testing.T) {
 	task = c.until(t, task.ID, phase(weir.TaskCompleted))
 	a := c.checkClip(t, h, task, 30, 500*time.Millisecond)
 	says := c.checkSigned(t, a, root)
-	if i := says.tracks.Ingredients; len(i) != 1 || i[0].Title != stream.Name || i[0].Manifest != nil {
-		t.Errorf("ingredients: %+v", i)
-	}
+	wantStream(t, says.tracks, session, "WHIP")
 	c.ladderOf(t, a.ID) // it ends before the test does
 	l.End()
 }

@@ -11,15 +11,18 @@ import (
 
 // What tests need to name.
 type (
-	Content   = c2pa.Content
-	Fragments = c2pa.Fragments
-	Manifest  = c2pa.Manifest
-	Report    = c2pa.Report
+	Content    = c2pa.Content
+	Fragments  = c2pa.Fragments
+	Ingredient = c2pa.Ingredient
+	Manifest   = c2pa.Manifest
+	Report     = c2pa.Report
+	Source     = c2pa.Source
 )
 
 // The states of a Report.
 const (
 	Invalid = c2pa.Invalid
+	Tainted = c2pa.Tainted
 	Trusted = c2pa.Trusted
 )
 

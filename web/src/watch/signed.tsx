@@ -5,18 +5,37 @@ import type { Playback } from '../player/playback'
 
 const actionWords: Record<string, string> = {
   'c2pa.created': 'recorded',
-  'c2pa.opened': 'made from another file',
+  'c2pa.opened': '', // "Made from" says it
   'c2pa.transcoded': 'encoded',
   'c2pa.trimmed': 'cut',
   'c2pa.repackaged': 'repackaged',
 }
 
+const changed = 'Not valid'
+
 // Report is what is used of the report of the validator.
 interface Report {
   active_manifest: string
   validation_state: string
-  validation_results?: { activeManifest?: { failure?: { code: string; explanation?: string }[] } }
+  validation_results?: Results
   manifests: Record<string, Manifest>
+}
+
+interface Found {
+  code: string
+  explanation?: string
+}
+
+interface Results {
+  activeManifest?: { failure?: Found[] }
+  ingredientDeltas?: { validationDeltas?: { failure?: Found[] } }[]
+}
+
+interface Ingredient {
+  title?: string
+  description?: string
+  active_manifest?: string
+  validation_results?: Results
 }
 
 interface Manifest {
@@ -24,7 +43,7 @@ interface Manifest {
   assertions?: { label: string; data: { actions: { action: string; when?: string }[] } }[]
   signature_info?: { common_name?: string; issuer?: string; time?: string }
   claim_generator_info?: { name?: string; version?: string }[]
-  ingredients?: { title?: string; active_manifest?: string }[]
+  ingredients?: Ingredient[]
 }
 
 async function load(address: string): Promise<Response> {
@@ -53,6 +72,25 @@ async function inPlaylist(address: string, at: number): Promise<{ start: string;
   return { start, segment }
 }
 
+// failures returns why something is not valid. That its signer is not known is no such reason.
+function failures(found?: Results): string[] {
+  const all = [found?.activeManifest, ...(found?.ingredientDeltas ?? []).map((d) => d.validationDeltas)]
+  return all
+    .flatMap((f) => f?.failure ?? [])
+    .filter((f) => !f.code.endsWith('.untrusted'))
+    .map((f) => f.explanation || f.code)
+}
+
+// badSources returns what a manifest says about sources that were not valid when they were used.
+function badSources(report: Report, id: string, seen = new Set<string>()): string[] {
+  if (seen.has(id)) return []
+  seen.add(id)
+  return (report.manifests[id]?.ingredients ?? []).flatMap((i) => [
+    ...failures(i.validation_results).map((why) => `${i.title || 'a file'}: ${why}`),
+    ...(i.active_manifest ? badSources(report, i.active_manifest, seen) : []),
+  ])
+}
+
 // facts writes what a manifest says, for people.
 function facts(manifest: Manifest): [string, string, string][] {
   const actions = (manifest.assertions ?? [])
@@ -61,9 +99,20 @@ function facts(manifest: Manifest): [string, string, string][] {
   const signer = manifest.signature_info ?? {}
   const generator = manifest.claim_generator_info?.[0] ?? {}
   const when = signer.time ?? actions.find((a) => a.when)?.when
-  const made = actions.map((a) => actionWords[a.action] ?? a.action).join(', ')
+  const made = actions
+    .map((a) => actionWords[a.action] ?? a.action)
+    .filter(Boolean)
+    .join(', ')
   const from = (manifest.ingredients ?? []).map(
-    (i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed'),
+    (i) =>
+      (i.title || 'a file') +
+      (failures(i.validation_results).length > 0
+        ? ', which was signed, but was not valid any more'
+        : i.active_manifest
+          ? ', which is signed itself'
+          : i.description
+            ? `: ${i.description}`
+            : ', which is not signed'),
   )
   return [
     ['who', 'Who', [signer.common_name, signer.issuer].filter(Boolean).join(', ')],
@@ -82,15 +131,17 @@ function facts(manifest: Manifest): [string, string, string][] {
 export function Signed({ playback, root }: { playback: Playback; root: string }) {
   const [open, setOpen] = useState(false)
   const [verdict, setVerdict] = useState('')
-  const [bad, setBad] = useState(false)
+  const [bad, setBad] = useState('') // what the badge says in the place of Signed
   const [manifest, setManifest] = useState<Manifest>()
-  const state = useRef({ worker: undefined as Worker | undefined, trust: '', number: 0, checked: 0, bad: false })
+  const state = useRef({ worker: undefined as Worker | undefined, trust: '', number: 0, checked: 0, bad: '' })
 
-  const tell = (text: string, problem = false) => {
+  const tell = (text: string, problem = '') => {
     const s = state.current
-    s.bad ||= problem // stays: what was shown does not become good later
-    setBad(s.bad)
-    if (!s.bad || problem) setVerdict(text)
+    // What was shown does not become good later, and the worst that was found stays.
+    if ((s.bad && !problem) || (s.bad === changed && problem !== changed)) return
+    s.bad = problem
+    setBad(problem)
+    setVerdict(text)
   }
 
   const check = async (frag: Fragment | null) => {
@@ -110,12 +161,16 @@ export function Signed({ playback, root }: { playback: Playback; root: string })
   }
 
   const answered = ({ data: { report, error } }: MessageEvent<{ report: Report; error?: string }>) => {
-    if (error) return tell(`Not valid: ${error}.`, true)
+    if (error) return tell(`Not valid: ${error}.`, changed)
     const known = report.validation_state === 'Trusted'
+    const bad = badSources(report, report.active_manifest)
     if (!known && report.validation_state !== 'Valid') {
-      const failed = report.validation_results?.activeManifest?.failure ?? []
-      const why = failed.filter((f) => f.code !== 'signingCredential.untrusted').map((f) => f.explanation || f.code)
-      tell(`Not valid: ${why.join('; ') || report.validation_state}.`, true)
+      tell(`Not valid: ${failures(report.validation_results).join('; ') || report.validation_state}.`, changed)
+    } else if (bad.length > 0) {
+      tell(
+        `The source was not valid: what you see is as it was signed, but what it was made from was not. ${bad.join('; ')}.`,
+        'Source not valid',
+      )
     } else {
       const n = ++state.current.checked
       tell(
@@ -158,7 +213,7 @@ export function Signed({ playback, root }: { playback: Playback; root: string })
         aria-controls="provenance"
         onClick={click}
       >
-        {bad ? 'Not valid' : 'Signed'}
+        {bad || 'Signed'}
       </button>
       <section id="provenance" class="provenance" aria-label="Where this video comes from" hidden={!open}>
         <p id="verdict" role="status">
