@@ -168,3 +168,40 @@ func TestWebhook(t *testing.T) {
 		}
 	})
 }
+
+// A webhook is known to respond after a response, until it times out or is changed.
+func TestWebhookResponds(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		hook := hookOfAssets(t, st)
+		attempt := func(when string, want bool, result func(Delivery) *Attempt) {
+			t.Helper()
+			e := emit(t, st, "asset/1")
+			if all := due(t, st); len(all) != 1 || all[0].Responds != want {
+				t.Errorf("%s: due is %+v, want that it responds: %v", when, all, want)
+			}
+			a := result(take(t, st, hook, &e))
+			a.Log.Request.URL, a.RetryAt = hook.URL, time.Time{}
+			if s := settle(t, st, a, false); s.Responds != (a.Log.Response.Status != 0) {
+				t.Errorf("after %+v it responds: %v", a.Log.Response, s.Responds)
+			}
+		}
+		answered := func(d Delivery) *Attempt {
+			a := sent(d, time.Time{})
+			a.Log.Success, a.Log.Response.Status = false, 500
+			return a
+		}
+		attempt("at first", false, answered)
+		attempt("after a response", true, timedOut)
+		attempt("after a time-out", false, answered)
+		attempt("after another response", true, answered)
+		if err := st.Tx(t.Context(), func(tx *Tx) error {
+			_, err := tx.UpdateWebhook(t.Context(), hook.ID, func(w *weir.Webhook) error {
+				return weir.WebhookPatch{Name: new("changed")}.Apply(w)
+			})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		attempt("after a change", false, answered)
+	})
+}
