@@ -78,7 +78,8 @@ function State({ message, again }: { message: Message | null; again?: () => void
   )
 }
 
-// useMedia calls back whenever the element tells of a change, and renders again.
+// useMedia renders again whenever the element tells of a change. Each component that shows something
+// of the element needs it: one that reads signals is rendered only when these or its properties change.
 function useMedia(video: HTMLVideoElement, events: string[]) {
   const [, tick] = useState(0)
   useEffect(() => {
@@ -160,7 +161,7 @@ function useKeys(stage: HTMLElement, playback: Playback) {
 
 function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLElement; shown: Signal<boolean> }) {
   const { video, options } = playback
-  useMedia(video, ['play', 'pause', 'volumechange', 'timeupdate', 'durationchange', 'progress', 'ratechange', 'seeked'])
+  useMedia(video, ['play', 'pause', 'volumechange', 'timeupdate', 'durationchange', 'progress', 'seeked'])
   const start = options.live && video.seekable.length ? video.seekable.start(0) : 0
   const end = options.live
     ? video.seekable.length
@@ -235,6 +236,7 @@ const speeds = [0.5, 0.75, 1, 1.25, 1.5, 2]
 // Settings are quality, speed and captions, those that there are.
 function Settings({ playback }: { playback: Playback }) {
   const { video, options } = playback
+  useMedia(video, ['ratechange'])
   const levels = playback.levels.value
   const captions = playback.captions.value
   return (
@@ -294,6 +296,7 @@ function Settings({ playback }: { playback: Playback }) {
 // Seek is the timeline, with a picture of the place that the pointer is over.
 function Seek({ playback, start, end }: { playback: Playback; start: number; end: number }) {
   const { video, options } = playback
+  useMedia(video, ['timeupdate', 'seeked'])
   const [scenes, setScenes] = useState<Scene[]>([])
   const [over, setOver] = useState<number>()
   const loaded = useRef(false)

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"testing"
+
+	"weir/e2e/harness"
+)
+
+// longFilm is half a minute of pictures and sound.
+func longFilm(t *testing.T) string {
+	t.Helper()
+	return harness.MakeClip(t, "long.mp4", append(harness.Pictures("320x180", 25, 30), "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "25", "-c:a", "aac")...)
+}
+
+// madeAsset is an asset, of which the test knows the addresses.
+type madeAsset struct{ ID, PlaybackID string }
+
+// importFilm makes an asset of a file, and waits until it is ready.
+func importFilm(w *harness.Weir, name, file string) (made madeAsset) {
+	w.T.Helper()
+	var answer struct {
+		Asset madeAsset
+		Task  struct{ ID string }
+	}
+	w.Must("POST", "/api/asset/upload/url", map[string]any{"name": name, "url": harness.NewOrigin(w.T, file).URL + "/film.mp4"}, &answer)
+	w.Completed(answer.Task.ID)
+	return answer.Asset
+}
+
+// openConsole starts a browser in front of weir, and logs in for the first time.
+func openConsole(t *testing.T, w *harness.Weir) *tab {
+	t.Helper()
+	p := newTab(t, harness.NewBrowser(t, t.TempDir()), w.URL+"/")
+	p.navigate(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
+	p.enter()
+	return p
+}
+
+// sliderFollows is an expression: whether the slider of the player, and what it says to screen readers,
+// are at most a second behind the video, which has played for more than two.
+const sliderFollows = `(() => {
+	const v = document.querySelector('video#video');
+	const slider = document.querySelector('input[aria-label=Position]');
+	if (!v || !slider || v.paused || v.currentTime < 2) return false;
+	const seconds = (text) => text.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
+	const said = seconds(slider.getAttribute('aria-valuetext').split(' of ')[0]);
+	return Math.abs(slider.value - v.currentTime) < 1 && Math.abs(said - v.currentTime) < 1.5 && slider.max > 29;
+})()`
+
+// TestScrubber reads the slider of a film while it plays, with the pointer elsewhere.
+func TestScrubber(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	film := importFilm(w, "A long film", longFilm(t))
+	p := openConsole(t, w)
+
+	p.navigate(w.URL + "/play/" + film.PlaybackID + "?muted")
+	p.until(sliderFollows)
+	p.screenshot("scrubber-watch-page")
+
+	p.open("assets/" + film.ID)
+	p.click("Play")
+	p.until(sliderFollows)
+	p.screenshot("scrubber-console")
+	w.Stop()
+}
