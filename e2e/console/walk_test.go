@@ -116,7 +116,6 @@ func (c *walk) goLive(stream string) {
 	c.click("Start the broadcast")
 	c.says("You are on air.")
 	onAir := time.Since(start)
-	c.click("Show the player")
 	c.until(moves)
 	c.screenshot("walk-live")
 	c.t.Logf("on air after %.1f s, plays in the page after %.1f s", onAir.Seconds(), time.Since(start).Seconds())
@@ -227,6 +226,9 @@ func (c *walk) transcode() {
 	films := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(harness.SmallClip(c.t)))))
 	c.t.Cleanup(films.Close)
 	c.click("Tasks")
+	for _, ends := range []string{"upload → film.mp4", "broadcast → "} { // what was uploaded, and the clip of the stream
+		c.until(`all('.ends').some((e) => squeeze(e.textContent).startsWith(args[0].trim()))`, ends)
+	}
 	c.click("Transcode to a bucket")
 	c.fill("URL of the video", films.URL+"/"+filepath.Base(harness.SmallClip(c.t)))
 	c.fill("Endpoint", bucket.Endpoint)
@@ -240,10 +242,26 @@ func (c *walk) transcode() {
 	c.until(`/\/tasks\/(?!new)/.test(location.pathname)`)
 	c.says("completed")
 	c.screenshot("walk-transcode")
-	playlist, err := os.ReadFile(filepath.Join(bucket.Dir, "hls", "index.m3u8"))
-	if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
-		c.t.Errorf("the bucket has no playlist: %v %s", err, playlist)
+	hasPlaylist := func(folder string) {
+		c.t.Helper()
+		playlist, err := os.ReadFile(filepath.Join(bucket.Dir, folder, "index.m3u8"))
+		if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
+			c.t.Errorf("the bucket has no playlist in %s: %v %s", folder, err, playlist)
+		}
 	}
+	hasPlaylist("hls")
+
+	var saved struct{ ID string }
+	c.w.Must("POST", "/api/object-store", map[string]any{"name": "archive", "url": bucket.URL()}, &saved)
+	c.open("tasks/new")
+	c.fill("URL of the video", films.URL+"/"+filepath.Base(harness.SmallClip(c.t)))
+	c.fill("Write to", "object-store")
+	c.fill("Object store", saved.ID)
+	c.fill("Folder for HLS", "/saved")
+	c.click("Start the task")
+	c.until(`/\/tasks\/(?!new)/.test(location.pathname)`)
+	c.says("completed")
+	hasPlaylist("saved")
 }
 
 // project makes and changes a stream in another project, which has none of the first one's, and goes

@@ -46,7 +46,7 @@ var assets = table[weir.Asset]{
 			{"stored", a.Stored},
 		}
 	},
-	search: searched,
+	search: true,
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name_lower", searchField}, "objectStoreId": {"object_store_id", textField},
 		"createdAt": {"created_at", numberField}, "updatedAt": {"updated_at", numberField}, "userId": {"user_id", textField},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"weir/internal/weir"
 )
@@ -19,7 +20,7 @@ type Query struct {
 	UserID    string // "" = of all users
 	ProjectID string // "" = of all projects; ignored where rows have no project
 	Deleted   bool   // also rows that are marked as deleted, or whose account is
-	Search    string // words, all of which must be in the name or an id; ignored where rows can't be searched
+	Search    string // words, all of which must be in the name or begin an id; ignored where rows can't be searched
 	Where     []Filter
 	Filters   []Filter // as the caller sent them
 	Order     string   // as the caller sent it: field-true,other-false; true = descending
@@ -63,8 +64,8 @@ const (
 // MaxLimit is the maximum number of items of a page.
 const MaxLimit = 1000
 
-// limit returns how many items a page has.
-func (q *Query) limit() int {
+// Length returns how many items a page has at most.
+func (q *Query) Length() int {
 	if q.Limit < 1 {
 		return 20
 	}
@@ -102,7 +103,7 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 	if err != nil {
 		return p, err
 	}
-	limit := query.limit()
+	limit := query.Length()
 	sql := "SELECT " + selected + order.columns() + " FROM " + t.name + b.where() +
 		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
 	if offset > 0 {
@@ -140,8 +141,10 @@ func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	if t.deleted && !query.Deleted {
 		b.and("deleted = %s", false)
 	}
-	if err := b.search(t.search, query.Search); err != nil {
-		return nil, err
+	if t.search {
+		if err := b.search(query.Search); err != nil {
+			return nil, err
+		}
 	}
 	for _, f := range query.Where {
 		if err := b.filter(t.fields, f); err != nil {
@@ -197,25 +200,35 @@ func (b *builder) where() string {
 // maxSearchWords is the maximum number of words in a search.
 const maxSearchWords = 10
 
-// search selects the rows that have each word in the text of an SQL expression, in upper or lower
-// case; "" = rows can't be searched.
-func (b *builder) search(expression, text string) error {
+// minSearchedID is how many characters of an id find its row: ids are random, so short words such as
+// the numbers of cameras are in many of them.
+const minSearchedID = 6
+
+// search selects the rows that have each word in their name, or at the start of an id, in upper or
+// lower case.
+func (b *builder) search(text string) error {
 	words := strings.Fields(strings.ToLower(text))
-	if expression == "" {
-		return nil
-	}
 	if len(words) > maxSearchWords {
 		return weir.Errorf(weir.Invalid, "search: at most %d words are allowed", maxSearchWords)
 	}
 	for _, word := range words {
-		b.and(expression+` LIKE %s ESCAPE '\'`, contains(word))
+		if utf8.RuneCountInString(word) < minSearchedID {
+			b.and(`(name_lower LIKE %s ESCAPE '\' OR lower(creator_id) = %s)`, contains(word), word)
+			continue
+		}
+		begins := escaped(word) + "%"
+		b.and(`(name_lower LIKE %s ESCAPE '\' OR id LIKE %s ESCAPE '\' OR playback_id LIKE %s ESCAPE '\' OR lower(creator_id) LIKE %s ESCAPE '\')`,
+			contains(word), begins, begins, begins)
 	}
 	return nil
 }
 
 // contains returns the pattern of LIKE for a part of a text.
-func contains(text string) string {
-	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
+func contains(text string) string { return "%" + escaped(text) + "%" }
+
+// escaped returns a text with what LIKE reads as a pattern escaped.
+func escaped(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }
 
 // filter adds the condition of one filter.

@@ -19,6 +19,7 @@ func TestSearch(t *testing.T) {
 			a, _ := newImport(t, weir.NewAsset{Name: name})
 			all = append(all, &a)
 		}
+		all[0].CreatorID = &weir.CreatorID{Type: "unverified", Value: "Ada-Lovelace"}
 		all[3].CreatorID = &weir.CreatorID{Type: "unverified", Value: "Ada-7"}
 		createAssets(t, st, all...)
 		ids := func(found ...int) []string {
@@ -40,7 +41,16 @@ func TestSearch(t *testing.T) {
 			"%":                                 ids(2),
 			`\`:                                 ids(),
 			"ada-7":                             ids(3),
+			"ada-":                              ids(),
+			"ada-lo":                            ids(0),
+			"lovelace":                          ids(),
 			all[1].ID:                           ids(1),
+			all[1].ID[:6]:                       ids(1),
+			all[1].ID[:5]:                       ids(),
+			all[1].ID[1:8]:                      ids(),
+			all[1].PlaybackID[:6]:               ids(1),
+			all[1].PlaybackID[1:8]:              ids(),
+			"film " + all[1].ID[:8]:             ids(1),
 			strings.ToUpper(all[1].PlaybackID):  ids(1),
 			all[0].ID + " " + all[0].PlaybackID: ids(0),
 			all[0].ID + " " + all[1].PlaybackID: ids(),

@@ -55,7 +55,7 @@ var streams = table[weir.Stream]{
 			{"transcoded_segments_duration", s.TranscodedSegmentsDuration},
 		}
 	},
-	search: searched,
+	search: true,
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name_lower", searchField}, "sourceSegments": {"source_segments", numberField},
 		"lastSeen": {"last_seen", numberField}, "createdAt": {"created_at", numberField}, "userId": {"user_id", textField},

@@ -28,15 +28,12 @@ type table[T any] struct {
 	hidden  func(v *T) any
 	unhide  func(v *T, hidden any)
 	fields  map[string]field // by which lists can be filtered and ordered
-	search  string           // SQL of the text in which lists are searched for words, in lower case
+	search  bool             // lists can be searched: rows have a name, a playback id and a creator id
 	order   string           // default order of lists, as in the API
 	deleted bool             // rows are marked as deleted, not removed
 	project bool             // rows belong to a project, not only to a user
 	cached  bool             // rows are in Store.shown
 }
-
-// searched is the text in which streams and assets are searched.
-const searched = "(name_lower || ' ' || id || ' ' || playback_id || ' ' || lower(creator_id))"
 
 // column is a column and its value.
 type column struct {
