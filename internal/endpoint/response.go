@@ -52,6 +52,10 @@ func (w *Response) Begun() bool { return w.begun }
 // Bytes returns the number of bytes of the body that were sent.
 func (w *Response) Bytes() int64 { return w.bytes }
 
+// Flushed reports whether the handler has sent what was buffered. Otherwise net/http may keep some
+// kilobytes until the handler ends.
+func (w *Response) Flushed() bool { return w.flushed }
+
 // ReadError returns why nothing of a file could be sent, for callers of http.ServeContent, which does
 // not return it; nil = it could be read.
 func (w *Response) ReadError() error { return w.readErr }

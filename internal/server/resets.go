@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+
+	"weir/internal/endpoint"
 )
 
 // maxResets is by how many more requests of an HTTP/2 connection than got a response may be reset by the
@@ -61,32 +63,8 @@ func countReset(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	out := &begunWriter{ResponseWriter: w}
+	out := &endpoint.Response{ResponseWriter: w}
 	next.ServeHTTP(out, r)
-	c.ended(r.Context().Err() != nil && !out.flushed && out.sent <= sentEarly)
+	out.End()
+	c.ended(r.Context().Err() != nil && !out.Flushed() && out.Bytes() <= sentEarly)
 }
-
-// begunWriter knows whether the client got a part of a response before the handler ended.
-type begunWriter struct {
-	http.ResponseWriter
-	sent    int64
-	flushed bool
-}
-
-func (w *begunWriter) Write(b []byte) (int, error) {
-	n, err := w.ResponseWriter.Write(b)
-	if err == nil {
-		w.sent += int64(n)
-	}
-	return n, err
-}
-
-// FlushError is what http.ResponseController calls.
-func (w *begunWriter) FlushError() error {
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	w.flushed = w.flushed || err == nil
-	return err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *begunWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
