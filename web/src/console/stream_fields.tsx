@@ -1,6 +1,8 @@
 // The fields of a stream, for a new one and for one that is changed.
 import type { Schemas } from '../lib/api'
+import { choiceOf, policyOf, type PolicyChoice } from '../lib/policy'
 import { Check, Field, SelectField, TextField } from '../ui/form'
+import { PolicyField } from './policy'
 import type { Stream } from './stream'
 
 type Profile = Schemas['LiveProfile']
@@ -12,7 +14,7 @@ export interface Choices {
   signed: boolean
   ladder: 'default' | 'none' | 'own'
   profiles: Profile[]
-  policy: 'public' | 'jwt' | 'webhook'
+  policy: PolicyChoice
   pull?: { source: string; headers: string } // headers as lines of text
 }
 
@@ -47,7 +49,7 @@ export function choicesOf(stream: Stream): Choices {
     signed: stream.c2pa ?? false,
     ladder: isDefault ? 'default' : stream.profiles.length === 0 ? 'none' : 'own',
     profiles: isDefault || stream.profiles.length === 0 ? noChoices.profiles : stream.profiles,
-    policy: stream.playbackPolicy?.type ?? 'public',
+    policy: choiceOf(stream.playbackPolicy),
   }
 }
 
@@ -58,7 +60,7 @@ export function asNewStream({ name, record, signed, ladder, profiles, policy, pu
     ...(record && signed && { c2pa: true }),
     ...(ladder === 'none' && { profiles: [] }),
     ...(ladder === 'own' && { profiles }),
-    ...(policy === 'jwt' && { playbackPolicy: { type: policy } }),
+    ...(policy !== 'public' && { playbackPolicy: policyOf(policy) }),
     ...(pull && {
       pull: { source: pull.source.trim(), ...(pull.headers.trim() && { headers: headersOf(pull.headers) }) },
     }),
@@ -77,9 +79,8 @@ function headersOf(text: string): Record<string, string> {
   )
 }
 
-// asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
-// stays as it is, with its members that the form does not show. On air, the API refuses other
-// renditions, and to start or stop recording.
+// asPatch returns what has to be sent to make a stream what the form says. On air, the API refuses
+// other renditions, and to start or stop recording.
 export function asPatch(
   { name, record, signed, ladder, profiles, policy }: Choices,
   was: Stream,
@@ -91,9 +92,7 @@ export function asPatch(
       c2pa: signed,
       profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles,
     }),
-    ...(policy !== (was.playbackPolicy?.type ?? 'public') && {
-      playbackPolicy: policy === 'public' ? null : { type: policy },
-    }),
+    ...(policy !== choiceOf(was.playbackPolicy) && { playbackPolicy: policyOf(policy, was.playbackPolicy) ?? null }),
   }
 }
 
@@ -151,22 +150,11 @@ export function StreamFields({
           {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
         </>
       )}
-      <SelectField
+      <PolicyField
         label="Who may watch"
         value={of.policy}
         onValue={(policy) => set({ policy })}
-        hint={
-          of.policy === 'jwt' ? (
-            <>
-              Make the key that signs tokens on the page <a href="access">Access</a>.
-            </>
-          ) : undefined
-        }
-        options={[
-          ['public', 'everybody who has the address'],
-          ['jwt', 'viewers with a signed token (JWT)'],
-          ...(of.policy === 'webhook' ? ([['webhook', 'as a webhook decides']] as const) : []),
-        ]}
+        everybody="everybody who has the address"
       />
       {isNew && (
         <Check

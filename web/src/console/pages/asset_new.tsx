@@ -2,10 +2,12 @@
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
 import { useLoad } from '../../lib/load'
+import { choiceOf, policyOf } from '../../lib/policy'
 import { add, type UploadOptions } from '../../lib/uploads'
 import { AsCode } from '../../ui/code'
 import { Check, Dialog, Field, Form, SelectField, TextField } from '../../ui/form'
 import { useGo } from '../location'
+import { PolicyField } from '../policy'
 
 type From = 'files' | 'url'
 
@@ -124,20 +126,17 @@ function Options({ value, onValue }: { value: UploadOptions; onValue: (value: Up
   const creator = typeof value.creatorId === 'string' ? value.creatorId : ''
   return (
     <>
-      <SelectField
+      <PolicyField
         label="Who may play it"
-        value={value.playbackPolicy?.type === 'jwt' ? 'jwt' : 'public'}
-        onValue={(type) =>
+        value={choiceOf(value.playbackPolicy)}
+        onValue={(choice) =>
           change({
-            playbackPolicy: type === 'jwt' ? { type } : undefined,
-            objectStoreId: type === 'jwt' ? undefined : value.objectStoreId,
+            playbackPolicy: policyOf(choice),
+            objectStoreId: choice === 'public' ? value.objectStoreId : undefined,
           })
         }
-        options={[
-          ['public', 'everybody with the link'],
-          ['jwt', 'viewers with a token that you sign (JWT)'],
-        ]}
-        hint="This can’t be changed later."
+        everybody="everybody with the link"
+        hint="What is public stays public."
       />
       <details class="options">
         <summary>More options</summary>
@@ -165,7 +164,7 @@ function Options({ value, onValue }: { value: UploadOptions; onValue: (value: Up
           maxLength={512}
           hint="Your own id of the person it is made for."
         />
-        {stores.data && stores.data.items.length > 0 && value.playbackPolicy?.type !== 'jwt' && (
+        {stores.data && stores.data.items.length > 0 && !value.playbackPolicy && (
           <SelectField
             label="Kept in"
             value={value.objectStoreId ?? ''}

@@ -1,12 +1,14 @@
 // Who may play an asset, where else it is stored, and who signed it.
 import { useState } from 'preact/hooks'
-import { api, ask, askPage, root, type Schemas } from '../../lib/api'
+import { api, ask, askPage, root } from '../../lib/api'
 import { bytes } from '../../lib/format'
 import { useLoad } from '../../lib/load'
+import { choiceOf, policyOf, type Policy as PlaybackPolicy } from '../../lib/policy'
 import { Copyable } from '../../ui/copy'
-import { Action, Dialog, Form, SelectField, TextField } from '../../ui/form'
+import { Action, Dialog, Form, TextField } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
 import { Badge, Progress } from '../../ui/values'
+import { PolicyField } from '../policy'
 import { type Asset, isPrivate } from './asset_parts'
 
 export function Policy({ asset, changed }: { asset: Asset; changed: () => void }) {
@@ -39,25 +41,17 @@ export function Policy({ asset, changed }: { asset: Asset; changed: () => void }
   )
 }
 
-type PrivateType = 'jwt' | 'webhook'
-
 function EditPolicy({ asset, close, changed }: { asset: Asset; close: () => void; changed: () => void }) {
   const was = asset.playbackPolicy
   const gated = isPrivate(asset)
-  const [type, setType] = useState<PrivateType>(was?.type === 'webhook' ? 'webhook' : 'jwt')
-  const [webhook, setWebhook] = useState(was?.webhookId ?? '')
+  const [choice, setChoice] = useState(choiceOf(was))
   const [refresh, setRefresh] = useState(was?.refreshInterval ? String(was.refreshInterval) : '')
   const [origins, setOrigins] = useState((was?.allowedOrigins ?? []).join(' '))
-  const webhooks = useLoad(
-    (signal) => askPage(api.GET('/api/webhook', { params: { query: { limit: 100 } }, signal })),
-    [],
-  )
-  const deciding = (webhooks.data?.items ?? []).filter((w) => w.events?.includes('playback.accessControl'))
   const submit = async () => {
     const allowedOrigins = origins.split(/[\s,]+/).filter(Boolean)
-    const playbackPolicy: Schemas['PlaybackPolicy'] = {
-      ...(gated ? { type } : { type: 'public' }),
-      ...(gated && type === 'webhook' ? { webhookId: webhook, webhookContext: was?.webhookContext ?? {} } : {}),
+    const { refreshInterval: _, allowedOrigins: __, ...policy } = policyOf(choice, was) ?? { type: 'public' as const }
+    const playbackPolicy: PlaybackPolicy = {
+      ...policy,
       ...(gated && refresh ? { refreshInterval: Number(refresh) } : {}),
       ...(allowedOrigins.length > 0 ? { allowedOrigins } : {}),
     }
@@ -69,14 +63,10 @@ function EditPolicy({ asset, close, changed }: { asset: Asset; close: () => void
     <Dialog title="Who may play it" close={close}>
       <Form submit={submit} label="Save" cancel={close}>
         {gated ? (
-          <SelectField
-            label="Checked by"
-            value={type}
-            onValue={setType}
-            options={[
-              ['jwt', 'a token that you sign (JWT)'],
-              ['webhook', 'a webhook of yours'],
-            ]}
+          <PolicyField
+            label="Who may play it"
+            value={choice}
+            onValue={setChoice}
             hint="A private asset stays private: copies of it may be with viewers under the terms of now."
           />
         ) : (
@@ -84,17 +74,6 @@ function EditPolicy({ asset, close, changed }: { asset: Asset; close: () => void
             A public asset stays public, because anybody may have a copy. To protect it, upload it again and choose
             tokens.
           </p>
-        )}
-        {gated && type === 'webhook' && (
-          <SelectField
-            label="Webhook"
-            value={webhook}
-            onValue={setWebhook}
-            options={[
-              ['', deciding.length > 0 ? 'choose one' : 'there is none for playback.accessControl'],
-              ...deciding.map((w) => [w.id, w.name || w.url] as const),
-            ]}
-          />
         )}
         {gated && (
           <TextField

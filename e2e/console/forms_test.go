@@ -1,0 +1,76 @@
+package console
+
+import (
+	"fmt"
+	"testing"
+
+	"weir/e2e/harness"
+)
+
+type policy struct{ Type, WebhookID string }
+
+// TestAccessWebhook gives streams and uploads the webhook that decides who may watch, in their forms.
+func TestAccessWebhook(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	p := openConsole(t, w)
+	p.open("streams?create=1")
+	p.says("make a webhook for playback.accessControl")
+	var deciding, other struct{ ID string }
+	w.Must("POST", "/api/webhook", map[string]any{"name": "my shop", "url": "http://127.0.0.1:9/hook", "events": []string{"playback.accessControl"}}, &deciding)
+	w.Must("POST", "/api/webhook", map[string]any{"name": "elsewhere", "url": "http://127.0.0.1:9/other", "events": []string{"stream.started"}}, &other)
+
+	p.open("streams?create=1")
+	p.fill("Name", "For customers")
+	p.fill("Renditions", "none")
+	p.fill("Who may watch", "webhook:"+deciding.ID)
+	if texts := eval[[]string](p, `return [...field('Who may watch').options].map((o) => o.textContent)`); len(texts) != 3 {
+		t.Errorf("the form offers %q", texts)
+	}
+	p.look(allLooks[2])
+	p.screenshot("policy-phone")
+	p.look(allLooks[0])
+	p.screenshot("policy")
+	p.click("Create the stream")
+	id := p.reaches("streams/")
+	has := func(want policy) {
+		t.Helper()
+		harness.Eventually(t, func() error {
+			var stream struct{ PlaybackPolicy *policy }
+			w.Must("GET", "/api/stream/"+id, nil, &stream)
+			return differs(stream.PlaybackPolicy, want)
+		})
+	}
+	has(policy{"webhook", deciding.ID})
+	p.says("Send to it")
+	p.click("Edit")
+	p.fill("Who may watch", "jwt")
+	p.click("Save")
+	has(policy{Type: "jwt"})
+	p.open("streams/" + id)
+	p.click("Edit")
+	p.fill("Who may watch", "webhook:"+deciding.ID)
+	p.click("Save")
+	has(policy{"webhook", deciding.ID})
+
+	p.open("assets")
+	p.click("Import from a URL")
+	p.fill("URL of the file", harness.NewOrigin(t, harness.TinyClip(t)).URL+"/film.mp4")
+	p.fill("Who may play it", "webhook:"+deciding.ID)
+	p.click("Import")
+	asset := p.reaches("assets/")
+	var made struct{ PlaybackPolicy *policy }
+	w.Must("GET", "/api/asset/"+asset, nil, &made)
+	if err := differs(made.PlaybackPolicy, policy{"webhook", deciding.ID}); err != nil {
+		t.Error(err)
+	}
+	w.Stop()
+}
+
+func differs(got *policy, want policy) error {
+	if got == nil || *got != want {
+		return fmt.Errorf("the policy is %+v, want %+v", got, want)
+	}
+	return nil
+}
