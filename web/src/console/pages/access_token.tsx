@@ -166,7 +166,8 @@ function samples(playbackID: string, lifetime: number): Record<string, string> {
     JavaScript: `// npm install jose
 import { SignJWT, importPKCS8 } from 'jose'
 
-const key = await importPKCS8(process.env.PRIVATE_KEY, 'ES256') // the PEM
+const stored = process.env.PRIVATE_KEY // PEM, or the base64 of it that the API shows
+const key = await importPKCS8(stored.startsWith('-----') ? stored : atob(stored), 'ES256')
 const token = await new SignJWT({ pub: process.env.PUBLIC_KEY }) // as the API shows it
   .setProtectedHeader({ alg: 'ES256', typ: 'JWT' })
   .setSubject('${playbackID}')
@@ -175,7 +176,11 @@ const token = await new SignJWT({ pub: process.env.PUBLIC_KEY }) // as the API s
   .sign(key)
 console.log('${root}/play/${playbackID}?jwt=' + token)`,
     Go: `// go get github.com/golang-jwt/jwt/v5
-key, err := jwt.ParseECPrivateKeyFromPEM([]byte(os.Getenv("PRIVATE_KEY")))
+text := []byte(os.Getenv("PRIVATE_KEY")) // PEM, or the base64 of it that the API shows
+if decoded, err := base64.StdEncoding.DecodeString(string(text)); err == nil {
+	text = decoded
+}
+key, err := jwt.ParseECPrivateKeyFromPEM(text)
 if err != nil {
 	log.Fatal(err)
 }
@@ -190,8 +195,11 @@ if err != nil {
 }
 fmt.Println("${root}/play/${playbackID}?jwt=" + token)`,
     Python: `# pip install pyjwt cryptography
-import os, time, jwt
+import base64, os, time, jwt
 
+key = os.environ["PRIVATE_KEY"]  # PEM, or the base64 of it that the API shows
+if not key.startswith("-----"):
+    key = base64.b64decode(key)
 now = int(time.time())
 token = jwt.encode(
     {
@@ -200,7 +208,7 @@ token = jwt.encode(
         "iat": now,
         "exp": now + ${lifetime},
     },
-    os.environ["PRIVATE_KEY"],  # the PEM
+    key,
     algorithm="ES256",
 )
 print("${root}/play/${playbackID}?jwt=" + token)`,
