@@ -74,3 +74,36 @@ func differs(got *policy, want policy) error {
 	}
 	return nil
 }
+
+// broadcast sends three seconds to a stream and ends.
+func broadcast(t *testing.T, rtmp, key string) {
+	t.Helper()
+	harness.FFmpeg(t, append(append([]string{"-re"}, harness.Pictures("160x90", 25, 3)...),
+		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "25", "-c:a", "aac", "-f", "flv", "rtmp://"+rtmp+"/live/"+key)...)
+}
+
+// TestEvents opens the events of a stream after a broadcast, and leaves them open during the next one.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	rtmp := harness.FreeAddr(t)
+	w.Start("--rtmp", rtmp)
+	p := openConsole(t, w)
+	var stream struct{ ID, StreamKey string }
+	w.Must("POST", "/api/stream", map[string]any{"name": "The show", "profiles": []any{}}, &stream)
+	p.open("streams/" + stream.ID + "?tab=events")
+	p.says("Nothing has happened yet")
+	p.open("streams")
+	broadcast(t, rtmp, stream.StreamKey)
+	shows := `all('.events code').filter((e) => e.textContent === args[0]).length === args[1]`
+	p.open("streams/" + stream.ID + "?tab=events")
+	p.until(shows, "stream.started", 1)
+	p.until(shows, "stream.idle", 1)
+	broadcast(t, rtmp, stream.StreamKey)
+	p.until(shows, "stream.started", 2)
+	p.until(shows, "stream.idle", 2)
+	p.screenshot("events")
+	p.look(allLooks[2])
+	p.screenshot("events-phone")
+	w.Stop()
+}

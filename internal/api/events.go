@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -91,6 +92,35 @@ func (s *server) startOfEvents(r *request) (int64, error) {
 		return 0, weir.Errorf(weir.Gone, "the events after this cursor have expired; read the current state, then connect without a cursor")
 	}
 	return after, nil
+}
+
+// listStreamEvents answers GET /stream/{id}/events: what is stored of the events of a stream, the latest
+// first.
+func (s *server) listStreamEvents(w http.ResponseWriter, r *request) error {
+	stream, err := get(r, s.Store.Stream, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	before := int64(math.MaxInt64)
+	if q.Cursor != "" {
+		if before, err = parseEventCursor(q.Cursor); err != nil {
+			return err
+		}
+	}
+	limit := q.Length()
+	events, err := s.Store.StreamEvents(r.Context(), stream.ID, before, limit+1)
+	if err != nil {
+		return err
+	}
+	page := store.Page[weir.Event]{Items: events}
+	if len(events) > limit {
+		page.Items, page.Next = events[:limit], eventCursor(&events[limit-1])
+	}
+	return writePage(s, w, r, store.Query{}, page, func(e weir.Event) weir.Event { return e })
 }
 
 // eventCursor returns the cursor that continues after the event.

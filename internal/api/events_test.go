@@ -3,11 +3,13 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,6 +122,75 @@ func (f *fixture) serve(t *testing.T) (base string, left chan struct{}) {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return server.URL, left
+}
+
+// TestStreamEventsStored reads the events of a stream page by page, the latest first.
+func TestStreamEventsStored(t *testing.T) {
+	t.Parallel()
+	f, ctx := newFixture(t), t.Context()
+	base, _ := f.serve(t)
+	stream, err := f.store.Stream(ctx, f.vars["stream"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := stream
+	other.ID = weir.NewID()
+	var want []string
+	for i, of := range []weir.Stream{stream, other, stream, stream} {
+		e, err := weir.NewStreamEvent(weir.StreamStarted, of, nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.store.Tx(ctx, func(tx *store.Tx) error { return tx.Emit(ctx, e) }); err != nil {
+			t.Fatal(err)
+		}
+		if i != 1 {
+			want = append([]string{e.ID}, want...)
+		}
+	}
+	f.emit(t, "ann", weir.AssetCreated)
+	read := func(address string) (ids []string, next string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", f.credential("ann"))
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var events []weir.Event
+		if err := json.NewDecoder(response.Body).Decode(&events); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %v", address, response.StatusCode, err)
+		}
+		for _, e := range events {
+			ids = append(ids, e.ID)
+		}
+		if link := response.Header.Get("Link"); link != "" {
+			_, query, _ := strings.Cut(link, "?")
+			query, _, _ = strings.Cut(query, ">")
+			next = base + r.URL.Path + "?" + query
+		}
+		return ids, next
+	}
+	address := base + "/api/stream/" + stream.ID + "/events"
+	all, next := read(address)
+	if len(all) < 3 || next != "" || !slices.Equal(all[:3], want) {
+		t.Errorf("the events are %q, want %q first; the next page is %q", all, want, next)
+	}
+	var paged []string
+	for page := address + "?limit=2"; page != ""; {
+		var ids []string
+		if ids, page = read(page); len(ids) > 2 {
+			t.Errorf("a page has %d events", len(ids))
+		}
+		paged = append(paged, ids...)
+	}
+	if !slices.Equal(paged, all) {
+		t.Errorf("page by page they are %q, want %q", paged, all)
+	}
 }
 
 func TestEventStream(t *testing.T) {

@@ -60,6 +60,7 @@ var isolation = map[string]row{
 	"DELETE /api/stream/{id}/terminate":              {named(stream)},
 	"POST /api/stream/{id}/start-pull":               {named(pulledStream)},
 	"GET /api/stream/{id}/health":                    {named(stream).withoutID()},
+	"GET /api/stream/{id}/events":                    {named(stream).withoutID()},
 	"GET /api/stream/{id}/sessions":                  {named(sessionOfStream)},
 	"GET /api/stream/sessions/{parentId}":            {named(sessionOfStream)},
 	"GET /api/stream/{id}/clips":                     {named(clipOfStream), listed(clipOfPlaybackID)},

@@ -29,6 +29,7 @@ func (s *server) table() []route {
 		{method: "POST", path: "/stream/{id}/create-multistream-target", who: callers, handle: withBody(s.addStreamTarget)},
 		{method: "DELETE", path: "/stream/{id}/multistream/{targetId}", who: callers, handle: s.removeStreamTarget},
 		{method: "GET", path: "/stream/{id}/health", who: callers, handle: s.getStreamHealth},
+		{method: "GET", path: "/stream/{id}/events", who: callers, handle: s.listStreamEvents},
 		{method: "GET", path: "/stream/{id}/sessions", who: callers, handle: s.listStreamSessions},
 		{method: "GET", path: "/stream/sessions/{parentId}", who: callers, handle: s.listStreamSessions},
 		{method: "GET", path: "/session", who: callers, handle: s.listSessions},

@@ -69,6 +69,12 @@ func (q *queries) Events(ctx context.Context, userID, projectID string, after in
 		WHERE user_id = $1 AND project_id = $2 AND seq > $3 ORDER BY seq LIMIT $4`, userID, projectID, after, limit)
 }
 
+// StreamEvents returns the events of a stream before the one with the number, the latest first.
+func (q *queries) StreamEvents(ctx context.Context, streamID string, before int64, limit int) ([]weir.Event, error) {
+	return many(ctx, q.conn, scanEvent, "SELECT "+eventColumns+` FROM event
+		WHERE stream_id = $1 AND stream_id <> '' AND seq < $2 ORDER BY seq DESC LIMIT $3`, streamID, before, limit)
+}
+
 // EventBounds returns the number of the last event, and of the last event that was deleted because
 // it is old.
 func (q *queries) EventBounds(ctx context.Context) (last, deleted int64, err error) {

@@ -64,8 +64,8 @@ const (
 // MaxLimit is the maximum number of items of a page.
 const MaxLimit = 1000
 
-// limit returns how many items a page has.
-func (q *Query) limit() int {
+// Length returns how many items a page has at most.
+func (q *Query) Length() int {
 	if q.Limit < 1 {
 		return 20
 	}
@@ -103,7 +103,7 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 	if err != nil {
 		return p, err
 	}
-	limit := query.limit()
+	limit := query.Length()
 	sql := "SELECT " + selected + order.columns() + " FROM " + t.name + b.where() +
 		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
 	if offset > 0 {

@@ -92,7 +92,7 @@ func (q *queries) QueuedTasks(ctx context.Context, query Query) (Page[weir.Queue
 	if err != nil {
 		return Page[weir.QueuedTask]{}, err
 	}
-	limit := query.limit()
+	limit := query.Length()
 	now, user := b.bind("%s", time.Now().UnixMilli()), ""
 	if query.UserID != "" {
 		user = " WHERE user_id = " + b.bind("%s", query.UserID)

@@ -1,7 +1,6 @@
 // A stream: its state, what to do with it, and tabs with the rest.
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import { api, ask } from '../../lib/api'
-import { follow, type WeirEvent } from '../../lib/events'
 import { plural } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Action, Dialog, Form } from '../../ui/form'
@@ -9,7 +8,7 @@ import { Page } from '../../ui/page'
 import { Show } from '../../ui/states'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
-import { concerns, StreamHealth, StreamState, type Stream } from '../stream'
+import { StreamHealth, StreamState, type Stream } from '../stream'
 import { asPatch, choicesOf, StreamFields } from '../stream_fields'
 import { Clips, Events, Sessions } from './stream_history'
 import { Health } from './stream_health'
@@ -36,7 +35,6 @@ function OneStream({ id }: { id: string }) {
   })
   const [tab] = useQuery('tab', 'watch')
   const [editing, edit] = useState(false)
-  const events = useEvents(stream.data)
   const data = stream.data
   return (
     <Page
@@ -47,6 +45,7 @@ function OneStream({ id }: { id: string }) {
         { method: 'GET', path: `/api/stream/${id}` },
         { method: 'GET', path: `/api/stream/${id}/health` },
         { method: 'GET', path: `/api/stream/${id}/sessions?limit=25` },
+        { method: 'GET', path: `/api/stream/${id}/events?limit=25` },
       ]}
     >
       <Show of={stream}>
@@ -70,7 +69,7 @@ function OneStream({ id }: { id: string }) {
             {tab === 'targets' && <Targets stream={data} reload={stream.reload} />}
             {tab === 'sessions' && <Sessions stream={data} />}
             {tab === 'clips' && <Clips stream={data} />}
-            {tab === 'events' && <Events of={events} />}
+            {tab === 'events' && <Events stream={data} />}
             {editing && (
               <Edit
                 stream={data}
@@ -85,21 +84,6 @@ function OneStream({ id }: { id: string }) {
       </Show>
     </Page>
   )
-}
-
-const eventsKept = 200
-
-// useEvents collects the events of a stream since the page was opened, the latest first.
-function useEvents(stream?: Stream): WeirEvent[] {
-  const [events, setEvents] = useState<WeirEvent[]>([])
-  const id = stream?.id
-  useEffect(() => {
-    if (!stream) return
-    return follow((event) => {
-      if (event !== 'missed' && concerns(event, stream)) setEvents((before) => [event, ...before].slice(0, eventsKept))
-    })
-  }, [id])
-  return events
 }
 
 function State({ stream }: { stream: Stream }) {

@@ -1,7 +1,7 @@
-// What came of a stream: sessions, recordings, clips, and events as they happen.
+// What came of a stream: sessions, recordings, clips and events.
 import { api, askPage, type Schemas } from '../../lib/api'
 import type { WeirEvent } from '../../lib/events'
-import { bytes, duration, local, utc } from '../../lib/format'
+import { bytes, duration, exact, utc } from '../../lib/format'
 import { useList } from '../../lib/load'
 import { Card } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
@@ -127,50 +127,52 @@ const words: Partial<Record<WeirEvent['event'], string>> = {
   'multistream.connected': 'A target receives the stream.',
   'multistream.error': 'A target can’t be reached.',
   'multistream.disconnected': 'A target no longer receives the stream.',
-  'asset.created': 'A clip is being made.',
-  'asset.updated': 'A clip has changed.',
-  'asset.ready': 'A clip can be watched.',
-  'asset.failed': 'A clip could not be made.',
-  'asset.deleted': 'A clip was deleted.',
-  'playback.accessControl': 'A webhook was asked whether a viewer may watch.',
 }
 
-export function Events({ of }: { of: WeirEvent[] }) {
-  if (of.length === 0) {
-    return (
-      <Card>
-        <Empty title="Nothing has happened yet">
-          <p>
-            Events of this stream appear here while the page is open. To get all of them, make a{' '}
-            <a href="webhooks">webhook</a>.
-          </p>
-        </Empty>
-      </Card>
-    )
-  }
+// Events are those that the service has kept, and those that come.
+export function Events({ stream }: { stream: Stream }) {
+  const events = useList<WeirEvent>(
+    (cursor, limit, signal) =>
+      askPage(
+        api.GET('/api/stream/{id}/events', { params: { path: { id: stream.id }, query: { cursor, limit } }, signal }),
+      ),
+    [stream.id],
+    { follows: (event) => event.stream?.id === stream.id },
+  )
   return (
     <Card>
-      <ol class="events" aria-label="Events" aria-live="polite">
-        {of.map((event) => (
-          <li key={event.id}>
-            <details>
-              <summary>
-                <time
-                  dateTime={new Date(event.createdAt).toISOString()}
-                  title={`${local(event.createdAt)} · ${utc(event.createdAt)}`}
-                >
-                  {new Date(event.createdAt).toLocaleTimeString()}
-                </time>
-                <code>{event.event}</code>
-                <span>{words[event.event]}</span>
-              </summary>
-              <pre tabIndex={0} role="group" aria-label={event.event}>
-                {JSON.stringify(event.payload, null, 2)}
-              </pre>
-            </details>
-          </li>
-        ))}
-      </ol>
+      <ShowList
+        of={events}
+        empty={
+          <Empty title="Nothing has happened yet">
+            <p>
+              What happens to this stream appears here, and is kept for a while. To be told of it, make a{' '}
+              <a href="webhooks">webhook</a>.
+            </p>
+          </Empty>
+        }
+      >
+        {(items) => (
+          <ol class="events" aria-label="Events" aria-live="polite">
+            {items.map((event) => (
+              <li key={event.id}>
+                <details>
+                  <summary>
+                    <time dateTime={new Date(event.createdAt).toISOString()} title={utc(event.createdAt)}>
+                      {exact(event.createdAt)}
+                    </time>
+                    <code>{event.event}</code>
+                    <span>{words[event.event]}</span>
+                  </summary>
+                  <pre tabIndex={0} role="group" aria-label={event.event}>
+                    {JSON.stringify(event.payload, null, 2)}
+                  </pre>
+                </details>
+              </li>
+            ))}
+          </ol>
+        )}
+      </ShowList>
     </Card>
   )
 }
