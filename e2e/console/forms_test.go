@@ -107,3 +107,20 @@ func TestEvents(t *testing.T) {
 	p.screenshot("events-phone")
 	w.Stop()
 }
+
+// TestLastSeen looks for the administrator who is logged in on the page of the users.
+func TestLastSeen(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	p := openConsole(t, w)
+	harness.Eventually(t, func() error {
+		p.open("users")
+		seen := eval[string](p, `return squeeze(all('td[data-label="Last seen"]')[0].textContent)`)
+		if seen == "never" {
+			return fmt.Errorf("the administrator was last seen %s", seen)
+		}
+		return nil
+	})
+	w.Stop()
+}

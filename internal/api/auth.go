@@ -66,7 +66,11 @@ func (s *server) credential(r *request, header string) (weir.Caller, error) {
 			return weir.Caller{}, err
 		}
 		project := strings.ReplaceAll(strings.ToValidUTF8(r.URL.Query().Get("projectId"), ""), "\x00", "")
-		return s.Store.CallerByUser(r.Context(), userID, project)
+		caller, err := s.Store.CallerByUser(r.Context(), userID, project)
+		if err == nil {
+			s.Store.SawUser(userID, time.Now())
+		}
+		return caller, err
 	}
 	if !spaced { // the key alone
 		return s.byKey(r, header)

@@ -375,6 +375,17 @@ func (s *Store) SawKey(id string, at time.Time) {
 	})
 }
 
+// SawUser is SawKey for people who are logged in.
+func (s *Store) SawUser(id string, at time.Time) {
+	s.batch.add("user/"+id, func(ctx context.Context, tx *Tx) error {
+		_, err := accounts.update(ctx, tx, id, func(u *weir.User) error {
+			u.LastSeen = max(u.LastSeen, weir.At(at))
+			return nil
+		})
+		return ignoreNotFound(err)
+	})
+}
+
 // SawSigningKey is SawKey for signing keys.
 func (s *Store) SawSigningKey(id string, at time.Time) {
 	s.batch.add("signing-key/"+id, func(ctx context.Context, tx *Tx) error {
