@@ -3,6 +3,9 @@ package console
 import (
 	"testing"
 
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
 	"weir/e2e/harness"
 )
 
@@ -63,5 +66,89 @@ func TestScrubber(t *testing.T) {
 	p.click("Play")
 	p.until(sliderFollows)
 	p.screenshot("scrubber-console")
+	w.Stop()
+}
+
+// press presses a key, as a person does.
+func (p *tab) press(key string) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, chromedp.KeyEvent(key)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestKeys plays a film with the keyboard.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	film := importFilm(w, "A long film", longFilm(t))
+	p := openConsole(t, w)
+	const video = `document.querySelector('video#video')`
+	is := func(condition string, args ...any) {
+		t.Helper()
+		p.until(`(({video}) => `+condition+`)({video: `+video+`})`, args...)
+	}
+	at := func(seconds float64) {
+		t.Helper()
+		is(`!video.seeking && Math.abs(video.currentTime - args[0]) < 0.2`, seconds)
+	}
+	p.navigate(w.URL + "/play/" + film.PlaybackID + "?muted")
+	is(`video && !video.paused && video.currentTime > 0 && video.buffered.length > 0`)
+	p.press("k")
+	is(`video.paused`)
+	p.press("5")
+	at(15)
+	p.press("l")
+	at(25)
+	p.press("j")
+	at(15)
+	p.press(kb.ArrowRight)
+	at(20)
+	p.press(kb.ArrowLeft)
+	at(15)
+	p.press("0")
+	at(0)
+	p.press("j") // not before the start
+	at(0)
+	p.press(" ")
+	is(`!video.paused`)
+	p.press(" ")
+	is(`video.paused`)
+	p.press("m")
+	is(`!video.muted`)
+	p.press("m")
+	is(`video.muted`)
+	p.press(kb.ArrowDown) // scrolls the page
+	eval[bool](p, `document.querySelector('video#video').focus(); return true`)
+	p.press(kb.ArrowDown)
+	is(`video.volume === 0.95`)
+	p.press(kb.ArrowUp)
+	is(`video.volume === 1`)
+	p.press("f")
+	is(`document.fullscreenElement !== null`)
+	p.press("f")
+	is(`document.fullscreenElement === null`)
+	p.press("?")
+	is(`document.querySelector('dialog[open]')?.getAttribute('aria-label') === 'Keys of the player'`)
+	p.screenshot("keys")
+	p.look(allLooks[2])
+	p.screenshot("keys-phone")
+	p.look(allLooks[0])
+	p.press("9") // the dialog is in front
+	p.press(kb.Escape)
+	is(`!document.querySelector('dialog[open]')`)
+	eval[bool](p, `document.querySelector('input[aria-label=Position]').focus(); return true`)
+	p.press(kb.ArrowRight) // no tenth of a second
+	at(5)
+
+	p.open("assets/" + film.ID)
+	p.until(`named('button', 'Play').length > 0`)
+	p.press("k")
+	p.until(moves)
+	eval[bool](p, `field('Name of the clip').focus(); return true`)
+	p.press("k")
+	p.until(`field('Name of the clip').value === 'k'`)
+	is(`!video.paused`)
 	w.Stop()
 }

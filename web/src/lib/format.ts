@@ -57,7 +57,8 @@ export function ago(ms: number, now = Date.now()): string {
 
 export const local = (ms: number) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })
 // exact writes a time with its seconds.
-export const exact = (ms: number) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' })
+export const exact = (ms: number) =>
+  new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' })
 export const utc = (ms: number) =>
   new Date(ms)
     .toISOString()

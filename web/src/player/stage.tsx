@@ -2,6 +2,7 @@
 import { useSignal, type Signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { duration } from '../lib/format'
+import { actionOf, keyHelp, within, type KeyAction } from '../lib/keys'
 import { Icon } from './icons'
 import { Playback, type Message, type PlaybackOptions } from './playback'
 import { loadStoryboard, sceneAt, type Scene } from './storyboard'
@@ -18,6 +19,7 @@ export function Stage({ title, loop, startAt, onReady, ...options }: StageProps)
   const video = useRef<HTMLVideoElement>(null)
   const stage = useRef<HTMLDivElement>(null)
   const [playback, setPlayback] = useState<Playback>()
+  const [helping, help] = useState(false)
   useEffect(() => {
     const made = new Playback(video.current!, options)
     if (startAt)
@@ -27,21 +29,24 @@ export function Stage({ title, loop, startAt, onReady, ...options }: StageProps)
     return () => made.destroy()
   }, [options.id, String(options.credentials ?? '')])
   return (
-    <div class="stage" ref={stage}>
-      <video id="video" ref={video} playsInline loop={loop} tabIndex={0} aria-label={title} />
-      {playback ? (
-        <Overlay playback={playback} stage={stage.current!} />
-      ) : (
-        <State message={{ headline: 'Loading …' }} />
-      )}
-    </div>
+    <>
+      <div class="stage" ref={stage}>
+        <video id="video" ref={video} playsInline loop={loop} tabIndex={0} aria-label={title} />
+        {playback ? (
+          <Overlay playback={playback} stage={stage.current!} help={() => help(true)} />
+        ) : (
+          <State message={{ headline: 'Loading …' }} />
+        )}
+      </div>
+      {helping && <Help close={() => help(false)} />}
+    </>
   )
 }
 
 // Overlay is everything over the picture.
-function Overlay({ playback, stage }: { playback: Playback; stage: HTMLElement }) {
+function Overlay({ playback, stage, help }: { playback: Playback; stage: HTMLElement; help: () => void }) {
   const shown = useIdle(stage, playback.video)
-  useKeys(stage, playback)
+  useKeys(stage, playback, help)
   const message = playback.message.value
   return (
     <>
@@ -57,7 +62,7 @@ function Overlay({ playback, stage }: { playback: Playback; stage: HTMLElement }
         </button>
       )}
       {(!message || message.over) && !playback.waiting.value && (
-        <Controls playback={playback} stage={stage} shown={shown} />
+        <Controls playback={playback} stage={stage} shown={shown} help={help} />
       )}
     </>
   )
@@ -105,7 +110,8 @@ function useIdle(stage: HTMLElement, video: HTMLVideoElement): Signal<boolean> {
     }
     for (const event of ['pointermove', 'pointerdown', 'keydown', 'focusin'])
       stage.addEventListener(event, move, { signal: ended.signal })
-    for (const event of ['pause', 'play']) video.addEventListener(event, move, { signal: ended.signal })
+    for (const event of ['pause', 'play', 'seeking', 'volumechange'])
+      video.addEventListener(event, move, { signal: ended.signal })
     move()
     return () => {
       ended.abort()
@@ -123,34 +129,67 @@ function fullscreen(stage: HTMLElement, video: HTMLVideoElement) {
   else (video as { webkitEnterFullscreen?: () => void }).webkitEnterFullscreen?.() // phones of Apple
 }
 
-// useKeys are the keys that players have everywhere.
-function useKeys(stage: HTMLElement, playback: Playback) {
+// range returns from when to when one can seek.
+function range({ video, options }: Playback): [start: number, end: number] {
+  if (!options.live) return [0, video.duration || 0]
+  const { seekable } = video
+  return seekable.length ? [seekable.start(0), seekable.end(seekable.length - 1)] : [0, 0]
+}
+
+// usesKey reports whether an element of the page does something with a key itself.
+function usesKey(element: Element, key: string, stage: HTMLElement): boolean {
+  if (element.matches('textarea, select, [contenteditable], input:not([type=range])')) return true
+  const arrow = key.startsWith('Arrow')
+  if (element.matches('.seek input')) return false
+  if (element.matches('input, pre')) return arrow
+  if (element.matches('button, a, summary')) return key === ' '
+  // The page scrolls, unless the player has the focus or the whole screen.
+  const scrolls = key === 'ArrowUp' || key === 'ArrowDown'
+  return scrolls && !stage.contains(element) && !document.fullscreenElement
+}
+
+// useKeys lets the player have its keys wherever the focus is, unless something there wants them.
+function useKeys(stage: HTMLElement, playback: Playback, help: () => void) {
   useEffect(() => {
     const ended = new AbortController()
     const { video } = playback
-    const keys: Record<string, () => void> = {
-      ' ': () => toggle(video),
-      k: () => toggle(video),
-      m: () => {
-        video.muted = !video.muted
-      },
-      f: () => fullscreen(stage, video),
-      ArrowLeft: () => {
-        video.currentTime -= 5
-      },
-      ArrowRight: () => {
-        video.currentTime += 5
-      },
+    const seek = (time: number) => {
+      const [start, end] = range(playback)
+      if (end > start) video.currentTime = within(time, start, end)
     }
-    stage.addEventListener(
+    const act = (action: KeyAction) => {
+      const [start, end] = range(playback)
+      switch (action.act) {
+        case 'toggle':
+          return playback.waiting.value ? playback.start() : toggle(video)
+        case 'seek':
+          return seek(video.currentTime + action.by)
+        case 'jump':
+          return seek(start + action.part * (end - start))
+        case 'volume':
+          video.volume = within(Math.round((video.volume + action.by) * 20) / 20, 0, 1)
+          video.muted = video.volume === 0
+          return
+        case 'mute':
+          video.muted = !video.muted
+          return
+        case 'fullscreen':
+          return fullscreen(stage, video)
+        case 'captions':
+          return playback.setCaption(playback.caption.value < 0 && playback.captions.value.length > 0 ? 0 : -1)
+        case 'help':
+          return help()
+      }
+    }
+    document.addEventListener(
       'keydown',
       (e) => {
-        const target = e.target as Element
-        if (e.ctrlKey || e.altKey || e.metaKey || target.matches('input, select, button') || !playback.playing()) return
-        const act = keys[e.key]
-        if (!act) return
+        const action = actionOf(e.key)
+        if (!action || e.defaultPrevented || e.ctrlKey || e.altKey || e.metaKey) return
+        if (!playback.playing() && !playback.waiting.value && action.act !== 'help') return
+        if (document.querySelector('dialog[open]') || usesKey(e.target as Element, e.key, stage)) return
         e.preventDefault()
-        act()
+        act(action)
       },
       { signal: ended.signal },
     )
@@ -159,23 +198,69 @@ function useKeys(stage: HTMLElement, playback: Playback) {
   }, [playback])
 }
 
-function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLElement; shown: Signal<boolean> }) {
+// Help lists the keys.
+function Help({ close }: { close: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  useEffect(() => dialog.current?.showModal(), [])
+  return (
+    <dialog
+      ref={dialog}
+      aria-label="Keys of the player"
+      onClose={close}
+      onClick={(e) => e.target === dialog.current && close()}
+    >
+      <div class="dialog">
+        <div class="head">
+          <h2>Keys of the player</h2>
+          <button type="button" class="plain" aria-label="Close" onClick={close}>
+            ✕
+          </button>
+        </div>
+        <dl class="keys">
+          {keyHelp.map(([keys, what]) => (
+            <div key={what}>
+              <dt>{keys.map((key) => (key === '…' ? ' … ' : <kbd key={key}>{key}</kbd>))}</dt>
+              <dd>{what}</dd>
+            </div>
+          ))}
+        </dl>
+      </div>
+    </dialog>
+  )
+}
+
+function Controls({
+  playback,
+  stage,
+  shown,
+  help,
+}: {
+  playback: Playback
+  stage: HTMLElement
+  shown: Signal<boolean>
+  help: () => void
+}) {
   const { video, options } = playback
   useMedia(video, ['play', 'pause', 'volumechange', 'timeupdate', 'durationchange', 'progress', 'seeked'])
-  const start = options.live && video.seekable.length ? video.seekable.start(0) : 0
-  const end = options.live
-    ? video.seekable.length
-      ? video.seekable.end(video.seekable.length - 1)
-      : 0
-    : video.duration || 0
+  const [start, end] = range(playback)
   return (
     <div class={shown.value ? 'controls' : 'controls idle'}>
       {end > start && <Seek playback={playback} start={start} end={end} />}
       <div class="row">
-        <button type="button" aria-label={video.paused ? 'Play' : 'Pause'} onClick={() => toggle(video)}>
+        <button
+          type="button"
+          aria-label={video.paused ? 'Play' : 'Pause'}
+          aria-keyshortcuts="k"
+          onClick={() => toggle(video)}
+        >
           <Icon name={video.paused ? 'play' : 'pause'} />
         </button>
-        <button type="button" aria-label={video.muted ? 'Unmute' : 'Mute'} onClick={() => (video.muted = !video.muted)}>
+        <button
+          type="button"
+          aria-label={video.muted ? 'Unmute' : 'Mute'}
+          aria-keyshortcuts="m"
+          onClick={() => (video.muted = !video.muted)}
+        >
           <Icon name={video.muted ? 'muted' : 'sound'} />
         </button>
         <input
@@ -211,7 +296,7 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
           {playback.latency.value?.toFixed(1)} s behind
         </span>
         <span class="space" />
-        <Settings playback={playback} />
+        <Settings playback={playback} help={help} />
         {document.pictureInPictureEnabled && (
           <button
             type="button"
@@ -223,7 +308,7 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
             <Icon name="pip" />
           </button>
         )}
-        <button type="button" aria-label="Full screen" onClick={() => fullscreen(stage, video)}>
+        <button type="button" aria-label="Full screen" aria-keyshortcuts="f" onClick={() => fullscreen(stage, video)}>
           <Icon name="full" />
         </button>
       </div>
@@ -233,8 +318,8 @@ function Controls({ playback, stage, shown }: { playback: Playback; stage: HTMLE
 
 const speeds = [0.5, 0.75, 1, 1.25, 1.5, 2]
 
-// Settings are quality, speed and captions, those that there are.
-function Settings({ playback }: { playback: Playback }) {
+// Settings are quality, speed and captions, those that there are, and the list of the keys.
+function Settings({ playback, help }: { playback: Playback; help: () => void }) {
   const { video, options } = playback
   useMedia(video, ['ratechange'])
   const levels = playback.levels.value
@@ -288,6 +373,9 @@ function Settings({ playback }: { playback: Playback }) {
           </label>
         )}
         {levels.length < 2 && options.live && captions.length === 0 && <span>There is one rendition.</span>}
+        <button type="button" class="keys-button" aria-keyshortcuts="?" onClick={help}>
+          Keys <kbd>?</kbd>
+        </button>
       </div>
     </details>
   )
