@@ -33,7 +33,13 @@ func importFilm(w *harness.Weir, name, file string) (made madeAsset) {
 // openConsole starts a browser in front of weir, and logs in for the first time.
 func openConsole(t *testing.T, w *harness.Weir) *tab {
 	t.Helper()
-	p := newTab(t, harness.NewBrowser(t, t.TempDir()), w.URL+"/")
+	return firstLogIn(t, harness.NewBrowser(t, t.TempDir()), w)
+}
+
+// firstLogIn sets the password in a new tab, which shows the console then.
+func firstLogIn(t *testing.T, b *harness.Browser, w *harness.Weir) *tab {
+	t.Helper()
+	p := newTab(t, b, w.URL+"/")
 	p.navigate(harness.Match(t, w.Greeting.String(), `set password +(\S+)`))
 	p.enter()
 	return p

@@ -77,6 +77,10 @@ function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
   const broadcast = useBroadcast(stream, `${root}/webrtc/${stream.streamKey}`, media.stream)
   const sends = broadcast.phase !== 'off'
   const [watching, watch] = useState(false)
+  const [stopped, stop] = useState(false) // what the server still has on air is ours
+  useEffect(() => {
+    if (sends || !stream.isActive) stop(false)
+  }, [sends, stream.isActive])
   useLeaveWarning(sends, 'You are on air. Leaving this page ends the broadcast.')
   useWakeLock(sends)
   return (
@@ -95,7 +99,16 @@ function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
             </p>
           )}
           <State phase={broadcast.phase} onAir={stream.isActive} />
-          <Controls stream={stream} media={media} broadcast={broadcast} />
+          <Controls
+            stream={stream}
+            media={media}
+            broadcast={broadcast}
+            taken={!sends && stream.isActive && !stopped}
+            stop={() => {
+              stop(true)
+              void broadcast.stop()
+            }}
+          />
         </Card>
         {sends && stream.isActive && (
           <Card title="What viewers see" actions={<Toggle on={watching} set={watch} />}>
@@ -149,7 +162,19 @@ function State({ phase, onAir }: { phase: Phase; onAir: boolean }) {
   )
 }
 
-function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; broadcast: Broadcast }) {
+function Controls({
+  stream,
+  media,
+  broadcast,
+  taken,
+  stop,
+}: {
+  stream: Stream
+  media: Media
+  broadcast: Broadcast
+  taken: boolean // by an encoder
+  stop: () => void
+}) {
   const [muted, setMuted] = useState(false)
   useEffect(() => {
     for (const track of media.stream?.getAudioTracks() ?? []) track.enabled = !muted
@@ -158,7 +183,7 @@ function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; 
   return (
     <div class="actions">
       {sends ? (
-        <button type="button" class="red" onClick={broadcast.stop}>
+        <button type="button" class="red" onClick={stop}>
           Stop
         </button>
       ) : (
@@ -179,7 +204,7 @@ function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; 
       <a href={`play/${stream.playbackId}`} target="_blank" rel="noopener">
         Open the watch page
       </a>
-      {!sends && stream.isActive && (
+      {taken && (
         <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>
       )}
     </div>
