@@ -227,6 +227,9 @@ func (c *walk) transcode() {
 	films := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(harness.SmallClip(c.t)))))
 	c.t.Cleanup(films.Close)
 	c.click("Tasks")
+	for _, ends := range []string{"upload → film.mp4", "broadcast → "} { // what was uploaded, and the clip of the stream
+		c.until(`all('.ends').some((e) => squeeze(e.textContent).startsWith(args[0].trim()))`, ends)
+	}
 	c.click("Transcode to a bucket")
 	c.fill("URL of the video", films.URL+"/"+filepath.Base(harness.SmallClip(c.t)))
 	c.fill("Endpoint", bucket.Endpoint)

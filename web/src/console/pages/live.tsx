@@ -204,9 +204,7 @@ function Controls({
       <a href={`play/${stream.playbackId}`} target="_blank" rel="noopener">
         Open the watch page
       </a>
-      {taken && (
-        <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>
-      )}
+      {taken && <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>}
     </div>
   )
 }

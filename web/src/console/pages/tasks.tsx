@@ -1,7 +1,7 @@
 // Tasks: what weir works on, and what came of it.
-import type { ComponentChildren } from 'preact'
-import { api, askPage } from '../../lib/api'
-import { useList } from '../../lib/load'
+import { api, ask, askPage, type Schemas } from '../../lib/api'
+import { useList, useLoad } from '../../lib/load'
+import { originOf } from '../../lib/origin'
 import { Card, Page } from '../../ui/page'
 import { Choice } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
@@ -9,6 +9,10 @@ import { Table } from '../../ui/table'
 import { Ago } from '../../ui/values'
 import { useFilters } from '../location'
 import { phases, type Task, TaskActions, TaskState, typeOf, types } from './task_parts'
+
+type Named = Pick<Schemas['Asset'], 'name' | 'source'>
+
+const named = 200 // of the latest assets: most tasks in sight are about one of them
 
 const all: readonly [string, string] = ['', 'all states']
 
@@ -23,6 +27,15 @@ export default function Tasks() {
     {
       follows: (e) => e.event.startsWith('task.'),
     },
+  )
+  const assets = useLoad(
+    async (signal) => {
+      const query = { limit: named, order: 'createdAt-true' }
+      const latest: (Named & { id: string })[] = await ask(api.GET('/api/asset', { params: { query }, signal }))
+      return new Map(latest.map((asset) => [asset.id, asset]))
+    },
+    [],
+    { follows: (e) => e.event === 'asset.created' },
   )
   return (
     <Page
@@ -76,7 +89,7 @@ export default function Tasks() {
               items={items}
               columns={[
                 { label: 'Task', nowrap: true, cell: (task) => <a href={'tasks/' + task.id}>{typeOf(task)}</a> },
-                { label: 'From and to', cell: (task) => <Ends task={task} /> },
+                { label: 'From and to', cell: (task) => <Ends task={task} assets={assets.data} /> },
                 { label: 'State', cell: (task) => <TaskState task={task} /> },
                 { label: 'Created', nowrap: true, cell: (task) => <Ago at={task.createdAt} /> },
               ]}
@@ -89,23 +102,23 @@ export default function Tasks() {
   )
 }
 
-// Ends are what a task reads and what it makes.
-function Ends({ task }: { task: Task }) {
-  const transcode = task.params['transcode-file']
-  const made = task.output?.upload?.assetSpec ?? task.output?.clip?.assetSpec
-  const from: ComponentChildren = task.inputAssetId ? (
-    <a href={'assets/' + task.inputAssetId}>asset</a>
-  ) : (
-    short(transcode?.input?.url ?? task.params.upload?.url)
-  )
-  const to: ComponentChildren = task.outputAssetId ? (
-    <a href={'assets/' + task.outputAssetId}>{made?.name || 'asset'}</a>
-  ) : (
-    short(transcode?.storage?.url)
-  )
+// Ends are what a task reads and what it makes. The task itself has the name of its asset only when it
+// is completed.
+function Ends({ task, assets }: { task: Task; assets?: Map<string, Named> }) {
+  const made = task.outputAssetId ? assets?.get(task.outputAssetId) : undefined
+  const origin = originOf(task, made?.source)
+  const asset = (id: string, name?: string) => <a href={'assets/' + id}>{name || 'asset'}</a>
   return (
     <span class="ends">
-      {from ?? 'upload'} → {to ?? '–'}
+      {origin.what === 'asset'
+        ? asset(origin.id, assets?.get(origin.id)?.name)
+        : origin.what === 'url'
+          ? short(origin.url)
+          : origin.what}{' '}
+      →{' '}
+      {task.outputAssetId
+        ? asset(task.outputAssetId, made?.name ?? (task.output?.upload ?? task.output?.clip)?.assetSpec?.name)
+        : (short(task.params['transcode-file']?.storage?.url) ?? '–')}
     </span>
   )
 }
