@@ -60,8 +60,8 @@ func (p *WatchPage) serveOEmbed(w http.ResponseWriter, r *http.Request) int {
 	}
 	response := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: base + "/", Title: shown.Title, Width: width, Height: height,
-		HTML: fmt.Sprintf(`<iframe src="%s" width="%d" height="%d" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
-			html.EscapeString(base+"/play/"+url.PathEscape(id)), width, height),
+		HTML: fmt.Sprintf(`<iframe src="%s" title="%s" width="%d" height="%d" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
+			html.EscapeString(base+"/play/"+url.PathEscape(id)), html.EscapeString(shown.Title), width, height),
 	}
 	if shown.Public {
 		response.ThumbnailURL = base + "/hls/" + url.PathEscape(id) + "/poster.jpg"

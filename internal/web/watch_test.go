@@ -266,7 +266,7 @@ func TestOEmbed(t *testing.T) {
 	status, response := ask(url.Values{"url": {page + f.ids["film"]}, "maxwidth": {"640"}})
 	want := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: "https://weir.example.com/video/", Title: "film", Width: 640, Height: 360,
-		HTML: `<iframe src="` + page + f.ids["film"] + `" width="640" height="360" frameborder="0" ` +
+		HTML: `<iframe src="` + page + f.ids["film"] + `" title="film" width="640" height="360" frameborder="0" ` +
 			`allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
 		ThumbnailURL: "https://weir.example.com/video/hls/" + f.ids["film"] + "/poster.jpg",
 	}

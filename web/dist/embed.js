@@ -1,1 +1,1 @@
-function e(e,t){return`<iframe src="${e}"${t?` title="${t.replaceAll(`&`,`&amp;`).replaceAll(`"`,`&quot;`)}"`:``} width="640" height="360" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`}export{e as t};
+var e=(e,n)=>`<iframe src="${e}" title="${t(n)}" width="640" height="360" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,t=e=>e.replaceAll(`&`,`&amp;`).replaceAll(`"`,`&quot;`).replaceAll(`<`,`&lt;`).replaceAll(`>`,`&gt;`);export{e as t};

@@ -51,7 +51,7 @@ function Watch() {
           <div class="bar">
             <h1>{name}</h1>
             {signed === 'true' && playback && <Signed playback={playback} root={root} />}
-            <Share id={id} root={root} playback={playback} />
+            <Share id={id} name={name} root={root} playback={playback} />
           </div>
           {clips === 'true' && playback && <Clip playback={playback} root={root} />}
         </>

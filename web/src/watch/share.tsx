@@ -1,17 +1,21 @@
-import { useRef } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { Code } from '../ui/code'
 import { Copyable } from '../ui/copy'
 import { embedCode } from '../lib/embed'
 import type { Playback } from '../player/playback'
 
 // Share shows the address of the page and the code to embed it.
-export function Share({ id, root, playback }: { id: string; root: string; playback?: Playback }) {
+export function Share({ id, name, root, playback }: { id: string; name: string; root: string; playback?: Playback }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const address = `${root}play/${encodeURIComponent(id)}`
-  const from = playback && !playback.options.live ? Math.floor(playback.video.currentTime) : 0
+  const [from, setFrom] = useState(0) // seconds
+  const open = () => {
+    setFrom(playback && !playback.options.live ? Math.floor(playback.video.currentTime) : 0)
+    dialog.current?.showModal()
+  }
   return (
     <>
-      <button type="button" class="quiet" onClick={() => dialog.current?.showModal()}>
+      <button type="button" class="quiet" onClick={open}>
         Share
       </button>
       <dialog ref={dialog} aria-label="Share" onClick={(e) => e.target === dialog.current && dialog.current?.close()}>
@@ -26,7 +30,7 @@ export function Share({ id, root, playback }: { id: string; root: string; playba
           <p>
             <Copyable text={address + (from > 0 ? `?t=${from}` : '')} />
           </p>
-          <Code label="Embed it in a page" text={embedCode(address)} />
+          <Code label="Embed it in a page" text={embedCode(address, name)} />
           <p class="hint">
             Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow only muted autoplay,
             &amp;loop=1 to repeat.

@@ -303,7 +303,7 @@ function Share({ asset }: { asset: Asset }) {
       }
     >
       <Code label="Watch page" text={watch} />
-      <Code label="Embed" text={embedCode(watch)} />
+      <Code label="Embed" text={embedCode(watch, asset.name)} />
       <Code label="HLS" text={asset.playbackUrl ?? `${root}/hls/${asset.playbackId}/index.m3u8`} />
     </Card>
   )
