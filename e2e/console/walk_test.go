@@ -116,7 +116,6 @@ func (c *walk) goLive(stream string) {
 	c.click("Start the broadcast")
 	c.says("You are on air.")
 	onAir := time.Since(start)
-	c.click("Show the player")
 	c.until(moves)
 	c.screenshot("walk-live")
 	c.t.Logf("on air after %.1f s, plays in the page after %.1f s", onAir.Seconds(), time.Since(start).Seconds())

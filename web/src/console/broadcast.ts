@@ -1,6 +1,6 @@
 // A broadcast from this browser: the devices, the connection and its state.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { api, ask } from '../lib/api'
+import { api, ask, root } from '../lib/api'
 import { ApiError } from '../lib/error'
 import { insecure, listDevices, mediaProblem, openMedia, startSilence, type Choice, type Devices } from '../lib/media'
 import { Whip, type Sending } from '../lib/whip'
@@ -81,21 +81,25 @@ const maxLosses = 3 // of connections that were not: another encoder may want th
 const tryFor = 60_000 // ms to get a lost connection back
 const retryEvery = 2000 // ms
 
-// useBroadcast sends media to a stream while the person wants it. A lost connection is made again.
-export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream): Broadcast {
+// useBroadcast sends media to a stream while the person wants it. A lost connection is made again. make
+// makes the stream if there is none yet.
+export function useBroadcast(of: Stream | undefined, make: () => Promise<Stream>, media?: MediaStream): Broadcast {
   const [phase, setPhase] = useState<Phase>('off')
   const [problem, setProblem] = useState('')
   const [sending, setSending] = useState<Sending>()
   const whip = useRef<Whip | undefined>(undefined)
   const latest = useRef({ media, of })
   latest.current = { media, of }
+  const target = useRef(of)
+  const starts = useRef(0) // what an earlier start waits for is not wanted after a stop
   const losses = useRef(0)
 
   // connect returns when media reaches the server, or when the person wants it no longer.
   const connect = async () => {
     const since = Date.now()
-    const terminated = latest.current.of.lastTerminatedAt
-    const connection: Whip = new Whip(endpoint, () => void lost(connection, since, terminated))
+    const to = target.current!
+    const terminated = (latest.current.of ?? to).lastTerminatedAt
+    const connection: Whip = new Whip(`${root}/webrtc/${to.streamKey}`, () => void lost(connection, since, terminated))
     whip.current = connection
     try {
       await connection.start(latest.current.media!)
@@ -106,6 +110,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     if (whip.current === connection) setPhase('on')
   }
   const end = (problem: string) => {
+    starts.current++
     whip.current = undefined
     setPhase('off')
     setSending(undefined)
@@ -119,7 +124,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     let current: Whip | undefined = connection // another one, or none, if the person did something meanwhile
     while (whip.current === current) {
       try {
-        const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: of.id } } }))
+        const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: target.current!.id } } }))
         if (whip.current !== current) return
         if (stream.lastTerminatedAt !== terminated) return end('The broadcast was ended in the console or by the API.')
         const connecting = connect()
@@ -137,7 +142,13 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     losses.current = 0
     setPhase('connecting')
     setProblem('')
-    await connect().catch((e: Error) => end(e.message))
+    const mine = ++starts.current
+    try {
+      target.current = latest.current.of ?? (await make())
+      if (starts.current === mine) await connect()
+    } catch (e) {
+      end((e as Error).message)
+    }
   }
   const stop = async () => {
     const connection = whip.current
@@ -160,6 +171,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     return () => {
       removeEventListener('pagehide', leave)
       leave()
+      starts.current++
       whip.current = undefined
     }
   }, [])

@@ -22,6 +22,7 @@ export const groups: Group[] = [
       { path: 'streams', label: 'Streams', load: () => import('./pages/streams') },
       { path: 'streams/:id', load: () => import('./pages/stream') },
       { path: 'streams/:id/live', load: () => import('./pages/live') },
+      { path: 'live', load: () => import('./pages/live') },
       { path: 'assets', label: 'Assets', load: () => import('./pages/assets') },
       { path: 'assets/:id', load: () => import('./pages/asset') },
       { path: 'tasks', label: 'Tasks', load: () => import('./pages/tasks') },

@@ -2,11 +2,9 @@
 import { useEffect, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../lib/api'
 import type { WeirEvent } from '../lib/events'
-import { count, local, plural, profileName } from '../lib/format'
+import { count, plural, profileName } from '../lib/format'
 import { useLoad } from '../lib/load'
-import { Action } from '../ui/form'
 import { Badge } from '../ui/values'
-import { useGo } from './location'
 
 export type Stream = Schemas['Stream']
 
@@ -83,16 +81,9 @@ export function concerns(event: WeirEvent, stream: { id: string; playbackId: str
 // startPull pulls a stream from its source. It returns when the source plays.
 export const startPull = (id: string) => ask(api.POST('/api/stream/{id}/start-pull', { params: { path: { id } } }))
 
-// GoLive makes a stream and leads to the page that sends the camera to it.
-export function GoLive({ class: extra = '' }: { class?: string }) {
-  const go = useGo()
-  const act = async () => {
-    const stream = await ask(api.POST('/api/stream', { body: { name: `Live from the browser, ${local(Date.now())}` } }))
-    go(`streams/${stream.id}/live`)
-  }
-  return (
-    <Action class={extra} act={act}>
-      Go live from this browser
-    </Action>
-  )
-}
+// GoLive leads to the page that sends the camera. It makes a stream when the broadcast starts.
+export const GoLive = ({ class: extra = '' }: { class?: string }) => (
+  <a class={'button ' + extra} href="live">
+    Go live from this browser
+  </a>
+)

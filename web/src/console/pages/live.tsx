@@ -1,9 +1,10 @@
 // Go live from the browser: choose camera or screen, look at the preview, send.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask, root } from '../../lib/api'
-import { bitrate, plural, profileName } from '../../lib/format'
+import { bitrate, local, plural, profileName } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { hasSound, insecure, noMicrophone } from '../../lib/media'
+import { Copyable } from '../../ui/copy'
 import { Check, SelectField } from '../../ui/form'
 import { Card, Facts, Page } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
@@ -18,28 +19,43 @@ import {
   type Media,
   type Phase,
 } from '../broadcast'
-import type { Stream } from '../stream'
+import { isPublic, type Stream } from '../stream'
 import { Screen } from './stream_watch'
 
-export default function LivePage({ id }: { id: string }) {
-  const stream = useLoad((signal) => ask(api.GET('/api/stream/{id}', { params: { path: { id } }, signal })), [id], {
-    follows: (event) => event.stream?.id === id,
-    every: 5,
-  })
+// LivePage sends to a stream, or to one that it makes when the broadcast starts.
+export default function LivePage({ id: given = '' }: { id?: string }) {
+  const [made, setMade] = useState('')
+  const id = given || made
+  const stream = useLoad<Stream | null>(
+    async (signal) => (id ? ask(api.GET('/api/stream/{id}', { params: { path: { id } }, signal })) : null),
+    [id],
+    { follows: (event) => event.stream?.id === id, every: 5 },
+  )
+  const make = async (record: boolean) => {
+    const body = { name: `Live from the browser, ${local(Date.now())}`, ...(record && { record }) }
+    const next = await ask(api.POST('/api/stream', { body }))
+    setMade(next.id)
+    return next
+  }
+  const page = id ? 'streams/' + id : 'streams'
   return (
     <Page
       title="Go live from this browser"
-      back={{ href: 'streams/' + id, label: stream.data?.name || 'Stream' }}
-      calls={[{ method: 'GET', path: `/api/stream/${id}` }]}
+      back={{ href: page, label: id ? stream.data?.name || 'Stream' : 'Streams' }}
+      calls={[
+        id
+          ? { method: 'GET', path: `/api/stream/${id}` }
+          : { method: 'POST', path: '/api/stream', body: { name: 'my show' } },
+      ]}
     >
       <Show of={stream}>
         {(data) =>
           insecure() ? (
-            <Insecure id={id} />
-          ) : data.suspended ? (
-            <Suspended id={id} />
+            <Insecure page={page} />
+          ) : data?.suspended ? (
+            <Suspended page={page} />
           ) : (
-            <Studio key={id} stream={data} reload={stream.reload} />
+            <Studio key={given} stream={data ?? undefined} make={make} reload={stream.reload} />
           )
         }
       </Show>
@@ -47,40 +63,49 @@ export default function LivePage({ id }: { id: string }) {
   )
 }
 
-const Insecure = ({ id }: { id: string }) => (
+const Insecure = ({ page }: { page: string }) => (
   <Card>
     <Empty title="Browsers need HTTPS for this">
       <p>
         A browser gives camera, microphone and screen only to pages that came over HTTPS or from localhost. Open the
         console at an https address, or send with OBS or ffmpeg.
       </p>
-      <a class="button" href={'streams/' + id}>
+      <a class="button" href={page}>
         Send with OBS or ffmpeg
       </a>
     </Empty>
   </Card>
 )
 
-const Suspended = ({ id }: { id: string }) => (
+const Suspended = ({ page }: { page: string }) => (
   <Card>
     <Empty title="The stream is suspended">
       <p>Nobody can send to it until it is resumed.</p>
-      <a class="button" href={'streams/' + id}>
+      <a class="button" href={page}>
         To the stream
       </a>
     </Empty>
   </Card>
 )
 
-function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
+function Studio({
+  stream,
+  make,
+  reload,
+}: {
+  stream?: Stream
+  make: (record: boolean) => Promise<Stream>
+  reload: () => void
+}) {
   const media = useMedia()
-  const broadcast = useBroadcast(stream, `${root}/webrtc/${stream.streamKey}`, media.stream)
+  const [record, setRecord] = useState(false) // of a stream that is made
+  const broadcast = useBroadcast(stream, () => make(record), media.stream)
   const sends = broadcast.phase !== 'off'
-  const [watching, watch] = useState(false)
+  const onAir = stream?.isActive === true
   const [stopped, stop] = useState(false) // what the server still has on air is ours
   useEffect(() => {
-    if (sends || !stream.isActive) stop(false)
-  }, [sends, stream.isActive])
+    if (sends || !onAir) stop(false)
+  }, [sends, onAir])
   useLeaveWarning(sends, 'You are on air. Leaving this page ends the broadcast.')
   useWakeLock(sends)
   return (
@@ -98,41 +123,75 @@ function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
               {broadcast.problem}
             </p>
           )}
-          <State phase={broadcast.phase} onAir={stream.isActive} />
+          <State phase={broadcast.phase} onAir={onAir} />
           <Controls
             stream={stream}
             media={media}
             broadcast={broadcast}
-            taken={!sends && stream.isActive && !stopped}
+            taken={!sends && onAir && !stopped}
             stop={() => {
               stop(true)
               void broadcast.stop()
             }}
           />
         </Card>
-        {sends && stream.isActive && (
-          <Card title="What viewers see" actions={<Toggle on={watching} set={watch} />}>
-            {watching ? (
-              <Screen stream={stream} />
-            ) : (
-              <p class="hint">It is shown about a second later than the preview.</p>
-            )}
-          </Card>
-        )}
+        {sends && stream && <Viewers stream={stream} />}
       </div>
       <div>
-        <Choices stream={stream} media={media} broadcast={broadcast} reload={reload} />
-        {sends && <Figures stream={stream} broadcast={broadcast} />}
+        <Choices
+          stream={stream}
+          media={media}
+          broadcast={broadcast}
+          recorded={stream ? stream.record : record}
+          record={async (on) => {
+            if (!stream) return setRecord(on)
+            await recordStream(stream.id, on)
+            reload()
+          }}
+        />
+        {sends && stream && <Figures stream={stream} broadcast={broadcast} />}
       </div>
     </div>
   )
 }
 
-const Toggle = ({ on, set }: { on: boolean; set: (on: boolean) => void }) => (
-  <button type="button" class="small quiet" onClick={() => set(!on)}>
-    {on ? 'Hide the player' : 'Show the player'}
-  </button>
-)
+// Viewers is what viewers see, and the link for them.
+function Viewers({ stream }: { stream: Stream }) {
+  const [watching, watch] = useState(true)
+  return (
+    <Card
+      title="What viewers see"
+      actions={
+        <button type="button" class="small quiet" onClick={() => watch(!watching)}>
+          {watching ? 'Hide the player' : 'Show the player'}
+        </button>
+      }
+    >
+      {watching &&
+        (stream.isActive ? (
+          <Screen stream={stream} />
+        ) : (
+          <p class="hint">It plays here about a second after it is sent.</p>
+        ))}
+      <div class="under-player">
+        <span>Link to share</span> <Copyable text={`${root}/play/${stream.playbackId}`} />
+      </div>
+      <p class="hint">
+        {isPublic(stream)
+          ? 'Everybody who has the link can watch.'
+          : 'Viewers need a permission besides the link: the page of the stream has more about it.'}
+      </p>
+    </Card>
+  )
+}
+
+async function recordStream(id: string, record: boolean) {
+  try {
+    await ask(api.PATCH('/api/stream/{id}/record', { params: { path: { id } }, body: { record } }))
+  } catch (e) {
+    toast((e as Error).message, 'bad')
+  }
+}
 
 function Preview({ media }: { media?: MediaStream }) {
   const element = useRef<HTMLVideoElement>(null)
@@ -169,7 +228,7 @@ function Controls({
   taken,
   stop,
 }: {
-  stream: Stream
+  stream?: Stream
   media: Media
   broadcast: Broadcast
   taken: boolean // by an encoder
@@ -201,9 +260,11 @@ function Controls({
           Try again
         </button>
       )}
-      <a href={`play/${stream.playbackId}`} target="_blank" rel="noopener">
-        Open the watch page
-      </a>
+      {stream && (
+        <a href={`play/${stream.playbackId}`} target="_blank" rel="noopener">
+          Open the watch page
+        </a>
+      )}
       {taken && <span class="hint">An encoder sends to this stream now. If you start, you take over.</span>}
     </div>
   )
@@ -213,12 +274,14 @@ function Choices({
   stream,
   media,
   broadcast,
-  reload,
+  recorded,
+  record,
 }: {
-  stream: Stream
+  stream?: Stream
   media: Media
   broadcast: Broadcast
-  reload: () => void
+  recorded: boolean
+  record: (on: boolean) => Promise<void>
 }) {
   const { choice, devices, choose } = media
   const name = (device: MediaDeviceInfo, i: number) => device.label || `number ${i + 1}`
@@ -228,14 +291,6 @@ function Choices({
       .find((track) => track.kind === kind)
       ?.getSettings().deviceId ?? ''
   const audio = choice.microphone || inUse('audio')
-  const record = async (record: boolean) => {
-    try {
-      await ask(api.PATCH('/api/stream/{id}/record', { params: { path: { id: stream.id } }, body: { record } }))
-    } catch (e) {
-      toast((e as Error).message, 'bad')
-    }
-    reload()
-  }
   return (
     <Card title="What to send">
       <SelectField
@@ -266,11 +321,11 @@ function Choices({
         }
         options={[...devices.microphones.map((d, i) => [d.deviceId, name(d, i)] as const), [noMicrophone, 'none']]}
       />
-      {broadcast.phase === 'off' && !stream.isActive && (
+      {broadcast.phase === 'off' && !stream?.isActive && (
         <Check
           label="Record this broadcast"
           hint="It becomes an asset when it has ended."
-          checked={stream.record}
+          checked={recorded}
           onChecked={record}
         />
       )}
