@@ -242,10 +242,26 @@ func (c *walk) transcode() {
 	c.until(`/\/tasks\/(?!new)/.test(location.pathname)`)
 	c.says("completed")
 	c.screenshot("walk-transcode")
-	playlist, err := os.ReadFile(filepath.Join(bucket.Dir, "hls", "index.m3u8"))
-	if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
-		c.t.Errorf("the bucket has no playlist: %v %s", err, playlist)
+	hasPlaylist := func(folder string) {
+		c.t.Helper()
+		playlist, err := os.ReadFile(filepath.Join(bucket.Dir, folder, "index.m3u8"))
+		if err != nil || !bytes.Contains(playlist, []byte("#EXT-X-STREAM-INF")) {
+			c.t.Errorf("the bucket has no playlist in %s: %v %s", folder, err, playlist)
+		}
 	}
+	hasPlaylist("hls")
+
+	var saved struct{ ID string }
+	c.w.Must("POST", "/api/object-store", map[string]any{"name": "archive", "url": bucket.URL()}, &saved)
+	c.open("tasks/new")
+	c.fill("URL of the video", films.URL+"/"+filepath.Base(harness.SmallClip(c.t)))
+	c.fill("Write to", "object-store")
+	c.fill("Object store", saved.ID)
+	c.fill("Folder for HLS", "/saved")
+	c.click("Start the task")
+	c.until(`/\/tasks\/(?!new)/.test(location.pathname)`)
+	c.says("completed")
+	hasPlaylist("saved")
 }
 
 // project makes and changes a stream in another project, which has none of the first one's, and goes

@@ -161,7 +161,10 @@ var isolation = map[string]row{
 	"GET /api/ipfs/upload/{id}":    {named(ipfsUpload)},
 	"DELETE /api/ipfs/upload/{id}": {named(ipfsUpload)},
 
-	"POST /api/transcode":        {made("/api/task/", "id").with(transcodeBody)},
+	"POST /api/transcode": {
+		made("/api/task/", "id").with(transcodeBody),
+		refers(objectStore, "storage.objectStoreId").with(`{"input":{"url":"https://example.com/${new}.mp4"},"outputs":{"hls":{"path":"a"}},"storage":{"type":"object-store","objectStoreId":"${it}"}}`),
+	},
 	"GET /api/task":              {listed(task)},
 	"GET /api/task/{id}":         {named(task)},
 	"POST /api/task/{id}/retry":  {named(failedTask)},

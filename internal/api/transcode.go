@@ -15,6 +15,13 @@ import (
 // no task fails because of it later.
 func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTranscode) error {
 	ctx, now := r.Context(), time.Now()
+	if id := body.Storage.ObjectStoreID; id != "" {
+		bucket, err := s.bucketOf(r, id)
+		if err != nil {
+			return err
+		}
+		body.Storage.URL = bucket.Reveal()
+	}
 	task, err := body.Task(r.caller, now)
 	if err != nil {
 		return err
@@ -56,6 +63,16 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 		return err
 	}
 	return writeJSON(w, http.StatusOK, response)
+}
+
+// bucketOf returns the URL of an object store of the caller's project, with its credentials.
+func (s *server) bucketOf(r *request, id string) (weir.Secret, error) {
+	o, err := s.Store.ObjectStore(r.Context(), id)
+	caller := weir.Owner{UserID: r.caller.UserID, ProjectID: r.caller.ProjectID}
+	if weir.IsNotFound(err) || err == nil && (o.Disabled || !caller.MayName(o.Owner(), false)) {
+		return "", weir.Errorf(weir.Refused, "storage.objectStoreId: object store %s not found or disabled", id)
+	}
+	return o.URL, err
 }
 
 // checkSource refuses a source that can't be fetched. field is its name in the request.

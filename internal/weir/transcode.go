@@ -19,15 +19,16 @@ type NewTranscode struct {
 	C2PA                  bool             `json:"c2pa"`
 }
 
-// TranscodePlace is where a file is read from or written to: a URL, a bucket and its credentials, or a
-// space on IPFS with the proof that weir may write there.
+// TranscodePlace is where a file is read from or written to: a URL, a bucket and its credentials, an
+// object store, or a space on IPFS with the proof that weir may write there.
 type TranscodePlace struct {
-	Type        string `json:"type"`
-	URL         string `json:"url"`
-	Endpoint    string `json:"endpoint"`
-	Bucket      string `json:"bucket"`
-	Path        string `json:"path"`
-	Credentials struct {
+	Type          string `json:"type"`
+	URL           string `json:"url"` // of an object store too, which the caller has read
+	Endpoint      string `json:"endpoint"`
+	Bucket        string `json:"bucket"`
+	Path          string `json:"path"`
+	ObjectStoreID string `json:"objectStoreId"`
+	Credentials   struct {
 		AccessKeyID     string `json:"accessKeyId"`
 		SecretAccessKey Secret `json:"secretAccessKey"`
 		Proof           Secret `json:"proof"`

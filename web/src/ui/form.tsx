@@ -67,6 +67,7 @@ export function SelectField<T extends string>(props: {
   value: T
   options: readonly (readonly [T, string])[]
   onValue: (value: T) => void
+  required?: boolean // '' is no choice
 }) {
   return (
     <Field label={props.label} hint={props.hint}>
@@ -75,6 +76,7 @@ export function SelectField<T extends string>(props: {
           id={id}
           aria-describedby={hintID}
           value={props.value}
+          required={props.required}
           onChange={(e) => props.onValue(e.currentTarget.value as T)}
         >
           {props.options.map(([value, text]) => (

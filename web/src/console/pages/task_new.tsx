@@ -36,7 +36,8 @@ export default function NewTask() {
   const [source, setSource] = useState<'url' | 'asset'>(query.asset ? 'asset' : 'url')
   const [url, setURL] = useState('')
   const [assetURL, setAssetURL] = useState('')
-  const [kind, setKind] = useState<'s3' | 'web3.storage'>('s3')
+  const [kind, setKind] = useState<'s3' | 'object-store' | 'web3.storage'>('s3')
+  const [objectStoreId, setObjectStoreId] = useState('')
   const [endpoint, setEndpoint] = useState('')
   const [bucket, setBucket] = useState('')
   const [key, setKey] = useState('')
@@ -51,7 +52,9 @@ export default function NewTask() {
     storage:
       kind === 's3'
         ? { type: 's3', endpoint, bucket, credentials: { accessKeyId: creds.key, secretAccessKey: creds.secret } }
-        : { type: 'web3.storage', credentials: { proof: creds.proof } },
+        : kind === 'object-store'
+          ? { type: 'object-store', objectStoreId }
+          : { type: 'web3.storage', credentials: { proof: creds.proof } },
     outputs: Object.fromEntries(
       formats.filter(([id]) => paths[id] !== undefined).map(([id]) => [id, { path: paths[id] }]),
     ),
@@ -100,6 +103,7 @@ export default function NewTask() {
               onValue={setKind}
               options={[
                 ['s3', 'a bucket (S3 or compatible)'],
+                ['object-store', 'a saved object store'],
                 ['web3.storage', 'a space on IPFS'],
               ]}
             />
@@ -127,11 +131,10 @@ export default function NewTask() {
                     autoComplete="new-password"
                   />
                 </div>
-                <p class="hint">
-                  Kept encrypted until the task has ended, and never shown. A saved object store can’t be used here: its
-                  credentials are only for assets.
-                </p>
+                <p class="hint">Kept encrypted until the task has ended, and never shown.</p>
               </>
+            ) : kind === 'object-store' ? (
+              <StoreField value={objectStoreId} onValue={setObjectStoreId} />
             ) : (
               <SpaceField proof={proof} onProof={setProof} />
             )}
@@ -318,6 +321,33 @@ function AssetField({ chosen, onURL }: { chosen: string; onURL: (url: string) =>
         hint="Its source file is read. Private assets are left out, because their files need a token."
       />
     </>
+  )
+}
+
+// StoreField chooses one of the saved buckets.
+function StoreField({ value, onValue }: { value: string; onValue: (id: string) => void }) {
+  const filters = '[{"id":"disabled","value":false}]'
+  const stores = useLoad(
+    (signal) => ask(api.GET('/api/object-store', { params: { query: { limit: 1000, filters } }, signal })),
+    [],
+  )
+  const all: Schemas['ObjectStoreInList'][] = stores.data ?? []
+  return (
+    <SelectField
+      label="Object store"
+      value={value}
+      onValue={onValue}
+      required
+      options={[
+        ['', all.length > 0 ? 'choose one' : 'there is none'],
+        ...all.map((s) => [s.id, s.name || s.publicUrl || s.id] as const),
+      ]}
+      hint={
+        <>
+          Saved on the page <a href="stores">Object stores</a>, with its credentials.
+        </>
+      }
+    />
   )
 }
 
