@@ -57,10 +57,19 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 	return weir.Errorf(weir.Invalid, "%s", refused)
 }
 
+// isPage reports whether a text is HTML: that of a server that is no store, or of a proxy.
+func isPage(text string) bool {
+	begin := strings.ToLower(text[:min(len(text), len("<!doctype"))])
+	return strings.HasPrefix(begin, "<!doctype") || strings.HasPrefix(begin, "<html")
+}
+
 // reason returns the store's code and message, without credentials.
 func (s *s3) reason(e minio.ErrorResponse) string {
-	text := e.Code
-	if message := strings.TrimSpace(e.Error()); message != "" && message != e.Code {
+	text, message := e.Code, strings.TrimSpace(e.Error())
+	switch {
+	case isPage(message):
+		text += ": the answer is a web page, not that of an S3 service; check the endpoint"
+	case message != "" && message != e.Code:
 		text += ": " + message
 	}
 	text = strings.Map(func(r rune) rune {
