@@ -124,3 +124,67 @@ func TestLastSeen(t *testing.T) {
 	})
 	w.Stop()
 }
+
+// TestFrame looks at what surrounds the pages: the log-out is in sight, also in a low window and on a
+// phone, and no e-mail address is broken.
+func TestFrame(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	w.Run("user", "create", "somebody.with-a-long-name@department.example.com")
+	p := openConsole(t, w)
+	p.open("users")
+	inSight := func(name string) {
+		t.Helper()
+		p.until(`(() => {
+			const e = named('button', 'Log out')[0]?.getBoundingClientRect();
+			return e && e.top >= 0 && e.bottom <= innerHeight;
+		})()`)
+		p.screenshot(name)
+	}
+	p.look(look{"low", 1100, 600, "light"})
+	inSight("frame-low")
+	if broken := eval[[]string](p, `return all('td .whole').filter((e) => e.getClientRects().length > 1 || e.offsetHeight > 30).map((e) => e.textContent)`); len(broken) > 0 {
+		t.Errorf("these are broken: %q", broken)
+	}
+	if over := eval[float64](p, `return all('table')[0].getBoundingClientRect().right - all('.card')[0].getBoundingClientRect().right`); over > 0 {
+		t.Errorf("the table is %.0f px wider than its card", over)
+	}
+	if n := eval[int](p, `return all('td .whole').length`); n != 2 {
+		t.Errorf("there are %d e-mail addresses", n)
+	}
+	p.look(allLooks[2])
+	p.screenshot("users-phone")
+	p.click("Menu")
+	inSight("frame-phone")
+	w.Stop()
+}
+
+// TestUninvited opens a film that is not for everybody.
+func TestUninvited(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	var made struct {
+		Asset madeAsset
+		Task  struct{ ID string }
+	}
+	w.Must("POST", "/api/asset/upload/url", map[string]any{
+		"name": "For members", "url": harness.NewOrigin(t, harness.TinyClip(t)).URL + "/film.mp4", "playbackPolicy": map[string]any{"type": "jwt"},
+	}, &made)
+	w.Completed(made.Task.ID)
+	p := newTab(t, harness.NewBrowser(t, t.TempDir()), w.URL+"/")
+	p.navigate(w.URL + "/play/" + made.Asset.PlaybackID)
+	p.says("This video is not open to everybody")
+	p.says("You need a link that lets you in.")
+	if n := eval[int](p, `return named('button', 'Try again').length`); n != 0 {
+		t.Error("somebody without a link may try again")
+	}
+	p.look(allLooks[2])
+	p.screenshot("uninvited-phone")
+	p.look(allLooks[0])
+	p.screenshot("uninvited")
+	p.navigate(w.URL + "/play/" + made.Asset.PlaybackID + "?jwt=e.e.e")
+	p.says("Your link does not let you in, or no longer.")
+	w.Stop()
+}

@@ -201,7 +201,7 @@ export class Playback {
     if (answer.ok && !idle) return this.wanted ? this.play() : this.wait()
     if (answer.status === 401 || answer.status === 403) {
       this.stop()
-      return this.say({ headline: 'This video is not open to everybody', detail: await this.reason(), again: true })
+      return this.say(this.refusal())
     }
     if (!answer.ok && answer.status !== 404) {
       this.say({
@@ -218,14 +218,17 @@ export class Playback {
     this.later()
   }
 
-  // reason returns why the server does not let this viewer play.
-  private async reason(): Promise<string> {
-    try {
-      const answer = await (await fetch(this.source, { cache: 'no-store' })).json()
-      return answer.errors.join('; ')
-    } catch {
-      return 'You need a link with permission from whoever published it.'
-    }
+  // refusal is for viewers; what the API says is for those who make tokens.
+  private refusal(): Message {
+    const { credentials } = this.options
+    const headline = 'This video is not open to everybody'
+    return credentials?.has('jwt') || credentials?.has('accessKey')
+      ? {
+          headline,
+          detail: 'Your link does not let you in, or no longer. Ask whoever gave it to you for a new one.',
+          again: true,
+        }
+      : { headline, detail: 'You need a link that lets you in. Ask whoever published the video for one.' }
   }
 
   private wait() {

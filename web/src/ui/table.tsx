@@ -18,41 +18,43 @@ interface TableProps<T> {
 
 export function Table<T extends { id: string }>({ items, columns, actions }: TableProps<T>) {
   return (
-    <table>
-      <thead>
-        <tr>
-          {columns.map(({ label, number }) => (
-            <th key={label} class={number ? 'number' : undefined}>
-              {label}
-            </th>
-          ))}
-          {actions && (
-            <th>
-              <span class="hidden">Actions</span>
-            </th>
-          )}
-        </tr>
-      </thead>
-      <tbody>
-        {items.map((item) => (
-          <tr key={item.id}>
-            {columns.map(({ label, number, nowrap, bare, cell }) => (
-              <td
-                key={label}
-                data-label={bare ? undefined : label}
-                class={number ? 'number' : nowrap ? 'nowrap' : undefined}
-              >
-                {cell(item)}
-              </td>
+    <div class="table">
+      <table>
+        <thead>
+          <tr>
+            {columns.map(({ label, number }) => (
+              <th key={label} class={number ? 'number' : undefined}>
+                {label}
+              </th>
             ))}
             {actions && (
-              <td class="end">
-                <div class="actions to-end">{actions(item)}</div>
-              </td>
+              <th>
+                <span class="hidden">Actions</span>
+              </th>
             )}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {items.map((item) => (
+            <tr key={item.id}>
+              {columns.map(({ label, number, nowrap, bare, cell }) => (
+                <td
+                  key={label}
+                  data-label={bare ? undefined : label}
+                  class={number ? 'number' : nowrap ? 'nowrap' : undefined}
+                >
+                  {cell(item)}
+                </td>
+              ))}
+              {actions && (
+                <td class="end">
+                  <div class="actions to-end">{actions(item)}</div>
+                </td>
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   )
 }

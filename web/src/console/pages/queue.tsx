@@ -12,9 +12,15 @@ import { useQuery } from '../location'
 type Queue = Schemas['Queue']
 type Task = Schemas['QueuedTask']
 
-const tones: Record<Schemas['QueueState'], Tone> = { waiting: 'soft', starting: 'warn', running: 'good' }
+const tones: Record<Schemas['QueueState'], Tone> = { waiting: 'soft', starting: 'warn', running: 'warn' }
 
 const State = ({ of }: { of: Schemas['QueueState'] }) => <Badge tone={tones[of]}>{of}</Badge>
+
+const Account = ({ of }: { of: string }) => (
+  <span class="whole" title={of}>
+    {of}
+  </span>
+)
 
 export default forAdmins('Queue', QueuePage)
 
@@ -147,7 +153,7 @@ const TaskTable = ({ tasks }: { tasks: Task[] }) => (
           </>
         ),
       },
-      { label: 'Account', cell: (task) => task.email || task.userId },
+      { label: 'Account', cell: (task) => <Account of={task.email || task.userId} /> },
       { label: 'State', cell: (task) => <TaskState task={task} /> },
       { label: 'Progress', cell: (task) => <TaskProgress task={task} /> },
       { label: 'In the queue', cell: (task) => <Ago at={task.scheduledAt ?? task.createdAt} /> },

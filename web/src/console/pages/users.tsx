@@ -67,7 +67,10 @@ function Users() {
                   label: 'E-mail',
                   cell: (user) => (
                     <span>
-                      {user.email} {user.admin && <Badge tone="soft">administrator</Badge>}{' '}
+                      <span class="whole" title={user.email}>
+                        {user.email}
+                      </span>{' '}
+                      {user.admin && <Badge tone="soft">administrator</Badge>}{' '}
                       {user.id === me.id && <span class="hint">you</span>}
                     </span>
                   ),
