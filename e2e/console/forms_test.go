@@ -48,7 +48,7 @@ func TestAccessWebhook(t *testing.T) {
 	p.fill("Who may watch", "jwt")
 	p.click("Save")
 	has(policy{Type: "jwt"})
-	p.settled()
+	p.open("streams/" + id)
 	p.click("Edit")
 	p.fill("Who may watch", "webhook:"+deciding.ID)
 	p.click("Save")

@@ -174,7 +174,7 @@ function fail(id: number, error: string) {
 function failed(id: number, error: Error | DetailedError) {
   const answer = 'originalResponse' in error ? error.originalResponse : null
   const status = answer?.getStatus() ?? 0
-  if (status === 0 || status >= 500 || [409, 423, 429].includes(status)) {
+  if (status === 0 || status >= 500 || [408, 409, 423, 429].includes(status)) {
     again(id)
     return
   }
