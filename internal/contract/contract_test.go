@@ -242,8 +242,8 @@ func TestMessages(t *testing.T) {
 func TestNearestForm(t *testing.T) {
 	schema := compiled(t).Body("POST /api/transcode")
 	for storage, want := range map[string]string{
-		`{"type":"ipfs","credentials":{"proof":"x"}}`: `storage.type: must be one of s3, web3.storage`,
-		`{"type":"ipfs"}`:                                   `storage.type: must be one of s3, web3.storage`,
+		`{"type":"ipfs","credentials":{"proof":"x"}}`: `storage.type: must be one of s3, web3.storage, object-store`,
+		`{"type":"ipfs"}`:                                   `storage.type: must be one of s3, web3.storage, object-store`,
 		`{"type":"s3","endpoint":"https://h"}`:              `storage.bucket: is required`,
 		`{"type":"s3"}`:                                     `storage.endpoint: is required`,
 		`{"type":"s3","endpoint":"https://h","bucket":"b"}`: `storage.credentials: is required`,
@@ -251,7 +251,7 @@ func TestNearestForm(t *testing.T) {
 		`{"type":"web3.storage"}`:               `storage.credentials: is required`,
 		`{"endpoint":"https://h","bucket":"b"}`: `storage.type: is required`,
 		`{}`:                                    `storage.type: is required`,
-		`"s3"`:                                  `storage: must be a bucket or a space on IPFS`,
+		`"s3"`:                                  `storage: must be a bucket or a space on IPFS or an object store`,
 	} {
 		for range 20 {
 			body := `{"input":{"url":"https://a"},"storage":` + storage + `,"outputs":{}}`
