@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/store"
@@ -28,7 +29,7 @@ const (
 type dispatcher struct {
 	*Sender
 	turns   *turns
-	claimed map[store.Line]string // the lines of which a delivery is being sent → the account of the webhook
+	claimed map[store.Line]*claim // the lines of which a delivery is being sent
 	results chan result
 	look    bool // webhooks may be due that are not known yet
 	unused  bool // this process may have claims of lines that are not in claimed
@@ -37,9 +38,16 @@ type dispatcher struct {
 	cancel  context.CancelFunc
 }
 
+// claim is a line of which this process sends a delivery.
+type claim struct {
+	userID   string      // the account of the webhook
+	settling atomic.Bool // the result is being written, which leaves the line
+}
+
 // result is what became of the delivery of a line.
 type result struct {
 	line    store.Line
+	claim   *claim
 	settled store.Settled
 	err     error
 }
@@ -47,7 +55,7 @@ type result struct {
 // newDispatcher returns a dispatcher whose exchanges outlive ctx.
 func (s *Sender) newDispatcher(ctx context.Context) *dispatcher {
 	d := &dispatcher{
-		Sender: s, turns: newTurns(s.slots), claimed: map[store.Line]string{}, results: make(chan result, s.slots), look: true,
+		Sender: s, turns: newTurns(s.slots), claimed: map[store.Line]*claim{}, results: make(chan result, s.slots), look: true,
 	}
 	d.renew(ctx)
 	return d
@@ -131,7 +139,7 @@ func (d *dispatcher) claim(ctx context.Context) {
 
 // claimSome claims some lines in turn, and sends a delivery of each.
 func (d *dispatcher) claimSome(ctx context.Context) error {
-	claimed := map[store.Line]string{}
+	claimed := map[store.Line]*claim{}
 	err := d.store.Tx(ctx, func(tx *store.Tx) error {
 		// On SQLite, which has one writer, other deliveries have ended while this transaction waited.
 		d.handleAll(ctx)
@@ -148,29 +156,31 @@ func (d *dispatcher) claimSome(ctx context.Context) error {
 				d.turns.setIdle(userID, hookID)
 				continue
 			}
-			if _, sending := d.claimed[line]; sending {
-				continue // the claim of its exchange was void for a while; its end leaves the line
+			// A line that was left is free before its result is handled. One that is still being sent
+			// was free because the claim was void for a while: the end of the exchange leaves it.
+			if before := d.claimed[line]; before != nil && !before.settling.Load() {
+				continue
 			}
 			d.turns.takeSlot(userID, hookID)
-			claimed[line] = userID
+			claimed[line] = &claim{userID: userID}
 		}
 		return nil
 	})
-	for line, userID := range claimed {
+	for line, c := range claimed {
 		if err != nil {
-			d.turns.freeSlot(userID, line.WebhookID)
+			d.turns.freeSlot(c.userID, line.WebhookID)
 			continue
 		}
-		d.claimed[line] = userID
+		d.claimed[line] = c
 		d.inFlight.Add(1)
-		go d.send(d.sending, line)
+		go d.send(d.sending, line, c)
 	}
 	return err
 }
 
 // send sends a delivery of a line and writes the result.
-func (d *dispatcher) send(ctx context.Context, line store.Line) {
-	r := result{line: line}
+func (d *dispatcher) send(ctx context.Context, line store.Line, c *claim) {
+	r := result{line: line, claim: c}
 	defer func() { d.results <- r }()
 	var attempt *store.Attempt
 	delivery, ok, err := d.store.NextDelivery(ctx, line)
@@ -184,6 +194,7 @@ func (d *dispatcher) send(ctx context.Context, line store.Line) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
+	c.settling.Store(true)
 	r.settled, r.err = d.store.SettleLine(ctx, line, attempt)
 }
 
@@ -201,8 +212,10 @@ func (d *dispatcher) handleAll(ctx context.Context) {
 
 // handle frees the slot of a delivery, and keeps what its result says about the webhook.
 func (d *dispatcher) handle(ctx context.Context, r result) {
-	userID := d.claimed[r.line]
-	delete(d.claimed, r.line)
+	userID := r.claim.userID
+	if d.claimed[r.line] == r.claim { // else the line was claimed again meanwhile
+		delete(d.claimed, r.line)
+	}
 	d.inFlight.Add(-1)
 	d.turns.freeSlot(userID, r.line.WebhookID)
 	switch {
@@ -233,7 +246,7 @@ func (d *dispatcher) releaseUnused(ctx context.Context) {
 func (d *dispatcher) drain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	defer time.AfterFunc(d.Drain, d.cancel).Stop()
-	for len(d.claimed) > 0 {
+	for d.inFlight.Load() > 0 {
 		d.handle(ctx, <-d.results)
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)

@@ -346,6 +346,38 @@ func TestClaimInFlight(t *testing.T) {
 	}
 }
 
+// TestClaimBeforeResult claims a line again before the result of its last delivery is handled: the
+// result is written, so the line is free. The account keeps no slot, and nothing is left.
+func TestClaimBeforeResult(t *testing.T) {
+	h := newFixture(t)
+	address, requests := receiver(t, nil)
+	hook := h.hook(address)
+	h.emit(h.stream, 1)
+	h.emit(h.stream, 2)
+	d := h.sender.newDispatcher(t.Context())
+	defer d.cancel()
+	if !d.awaitRegistration(t.Context()) {
+		t.Fatal("the node is not registered")
+	}
+	d.claim(t.Context())
+	<-requests
+	first := <-d.results
+	d.look = true
+	d.claim(t.Context())
+	if _, n := number(t, wait.Receive(t, "the second delivery", requests)); n != 2 {
+		t.Errorf("event %d is sent, want 2", n)
+	}
+	second := <-d.results
+	d.handle(t.Context(), first)
+	d.handle(t.Context(), second)
+	if n := d.turns.held(h.user.ID); n != 0 || d.turns.inFlight != 0 || h.sender.Stats().InFlight != 0 || len(d.claimed) > 0 {
+		t.Errorf("the account holds %d of %d slots when nothing is in flight; claimed %v", n, d.turns.inFlight, d.claimed)
+	}
+	if h.pending() != 0 || len(h.logs(hook)) != 2 {
+		t.Errorf("%d deliveries are pending after %d attempts, want none after two", h.pending(), len(h.logs(hook)))
+	}
+}
+
 // TestTwoNodes has two nodes that send to one receiver. It never gets two requests of one webhook
 // and stream at once, and every event once and in order.
 func TestTwoNodes(t *testing.T) {
