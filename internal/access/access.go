@@ -72,7 +72,7 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 // Request is the request of a viewer to play.
 type Request struct {
 	PlaybackID string
-	// From is the network of whoever sends the request: a viewer, or a media server for its viewers.
+	// From is the network of the sender of the request: a viewer, or a media server for its viewers.
 	From netip.Prefix
 	// ServerOf is the account whose API key a media server has sent; "" = none. To the content of
 	// others it is a viewer.

@@ -274,9 +274,9 @@ func TestWrongAccessKeys(t *testing.T) {
 // An address that guesses JWTs is throttled. Right ones from there are admitted.
 func TestWrongJWTs(t *testing.T) {
 	h := newFixture(t)
-	c, s, stranger := h.openControl(), h.newSigner(), h.newSigner()
+	c, s, foreign := h.openControl(), h.newSigner(), h.newSigner()
 	h.gate.guesses.viewers.PerSecond = 0
-	stranger.key = s.key // the signature does not fit
+	foreign.key = s.key // the signature does not fit
 	of := assetTitle(h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}))
 	right := "?jwt=" + s.sign(of.PlaybackID, time.Hour)
 	const guesser, other = "192.0.2.2", "192.0.2.3"
@@ -292,9 +292,9 @@ func TestWrongJWTs(t *testing.T) {
 			t.Fatalf("without a JWT: %v", err)
 		}
 	}
-	wrong := []string{"x", stranger.sign(of.PlaybackID, time.Hour), s.sign("other", time.Hour), strings.Repeat("x", maxJWT+1)}
-	stranger.key.PublicKey = "unknown"
-	wrong = append(wrong, stranger.sign(of.PlaybackID, time.Hour))
+	wrong := []string{"x", foreign.sign(of.PlaybackID, time.Hour), s.sign("other", time.Hour), strings.Repeat("x", maxJWT+1)}
+	foreign.key.PublicKey = "unknown"
+	wrong = append(wrong, foreign.sign(of.PlaybackID, time.Hour))
 	for i := range wrongAtOnce + 10 {
 		want := weir.Denied
 		if i >= wrongAtOnce {

@@ -33,7 +33,7 @@ func newGuesses() guesses {
 	}
 }
 
-// of returns the bucket that counts the wrong credentials of whoever sends a request.
+// of returns the bucket that counts the wrong credentials of the sender of a request.
 func (g *guesses) of(c content, r Request) *weir.Buckets[netip.Prefix] {
 	if c.isServer(r) {
 		return &g.servers

@@ -11,7 +11,7 @@ import (
 )
 
 // lines let so many requests at once do something for a key. The others wait in a line, in which
-// networks take turns: whoever sends a thousand requests waits behind those who send one.
+// networks take turns: one that sends a thousand requests waits behind those that send one.
 type lines struct {
 	AtOnce    int // for a key
 	OfNetwork int // of these, from one network

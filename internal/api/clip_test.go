@@ -115,6 +115,18 @@ func createClip(ctx context.Context, tx *store.Tx, of weir.ClipOf, phase weir.Ta
 	return tx.CreateTask(ctx, &task)
 }
 
+// openSeeded opens a fixture with accounts and content on an engine.
+func openSeeded(t *testing.T, url string) *fixture {
+	t.Helper()
+	f := openFixture(t, url)
+	t.Cleanup(f.store.Close)
+	for _, name := range []string{"root", "ann", "bob"} {
+		f.addUser(t, f.server.Accounts, name)
+	}
+	f.seed(t)
+	return f
+}
+
 // Of many requests at once, an account gets as many clips as it may have, on both engines; those of the other
 // account are not counted. A clip that has ended makes room.
 func TestClipsAtOnce(t *testing.T) {
@@ -122,13 +134,8 @@ func TestClipsAtOnce(t *testing.T) {
 	for name, url := range engines() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := openFixture(t, url(t))
-			t.Cleanup(f.store.Close)
+			f := openSeeded(t, url(t))
 			f.server.MaxPendingTasks = 0
-			for _, name := range []string{"root", "ann", "bob"} {
-				f.addUser(t, f.server.Accounts, name)
-			}
-			f.seed(t)
 			f.seedClips(t)
 			send := func(at int, as string) int {
 				body := fmt.Sprintf(`{"playbackId":%q,"startTime":0,"endTime":%d}`, f.vars["asset.playback"], 1000+at)
@@ -278,12 +285,7 @@ func TestClipLists(t *testing.T) {
 	for name, url := range engines() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := openFixture(t, url(t))
-			t.Cleanup(f.store.Close)
-			for _, name := range []string{"root", "ann", "bob"} {
-				f.addUser(t, f.server.Accounts, name)
-			}
-			f.seed(t)
+			f := openSeeded(t, url(t))
 			l := f.seedLists(t)
 			for where, want := range map[string][]string{
 				"/api/stream/" + l.stream.ID + "/clips":           l.ofStream,
@@ -423,13 +425,8 @@ func TestClipsOfViewers(t *testing.T) {
 	for name, url := range engines() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := openFixture(t, url(t))
-			t.Cleanup(f.store.Close)
+			f := openSeeded(t, url(t))
 			f.server.MaxPendingTasks, f.server.PublicClips = weir.MaxClips, true
-			for _, name := range []string{"root", "ann", "bob"} {
-				f.addUser(t, f.server.Accounts, name)
-			}
-			f.seed(t)
 			f.seedClips(t)
 			const all, ofOne = 20, 2 // as the manual has it
 			send := func(as, playbackID, address string) int {

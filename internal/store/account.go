@@ -366,31 +366,25 @@ func (tx *Tx) UsePasswordLink(ctx context.Context, token weir.Secret) (userID st
 
 // SawKey records that an API key was used. It is written a little later, together with others.
 func (s *Store) SawKey(id string, at time.Time) {
-	s.batch.add("token/"+id, func(ctx context.Context, tx *Tx) error {
-		_, err := tokens.update(ctx, tx, id, func(t *weir.Token) error {
-			t.LastSeen = max(t.LastSeen, weir.At(at))
-			return nil
-		})
-		return ignoreNotFound(err)
-	})
+	saw(s, &tokens, id, at, func(t *weir.Token) *weir.Millis { return &t.LastSeen })
 }
 
 // SawUser is SawKey for people who are logged in.
 func (s *Store) SawUser(id string, at time.Time) {
-	s.batch.add("user/"+id, func(ctx context.Context, tx *Tx) error {
-		_, err := accounts.update(ctx, tx, id, func(u *weir.User) error {
-			u.LastSeen = max(u.LastSeen, weir.At(at))
-			return nil
-		})
-		return ignoreNotFound(err)
-	})
+	saw(s, &accounts, id, at, func(u *weir.User) *weir.Millis { return &u.LastSeen })
 }
 
 // SawSigningKey is SawKey for signing keys.
 func (s *Store) SawSigningKey(id string, at time.Time) {
-	s.batch.add("signing-key/"+id, func(ctx context.Context, tx *Tx) error {
-		_, err := signingKeys.update(ctx, tx, id, func(k *weir.SigningKey) error {
-			k.LastSeen = max(k.LastSeen, weir.At(at))
+	saw(s, &signingKeys, id, at, func(k *weir.SigningKey) *weir.Millis { return &k.LastSeen })
+}
+
+// saw records when something was used last, in the member that lastSeen returns.
+func saw[T any](s *Store, all *table[T], id string, at time.Time, lastSeen func(*T) *weir.Millis) {
+	s.batch.add(all.name+"/"+id, func(ctx context.Context, tx *Tx) error {
+		_, err := all.update(ctx, tx, id, func(v *T) error {
+			last := lastSeen(v)
+			*last = max(*last, weir.At(at))
 			return nil
 		})
 		return ignoreNotFound(err)
