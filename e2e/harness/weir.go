@@ -160,6 +160,11 @@ func NewWeir(t *testing.T) *Weir {
 	if err := os.WriteFile(filepath.Join(data, "secret"), fmt.Appendf(nil, "%x\n", w.Secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("weir's log ends with\n%s", Tail(w.Log.String()))
+		}
+	})
 	return w
 }
 

@@ -229,9 +229,6 @@ func (c *crowd) finish() {
 		}
 		c.t.Logf("%s: %d pictures, each of them %s", g.name, g.next, late(g.since(0)))
 	}
-	if c.t.Failed() {
-		c.t.Logf("weir's log ends with\n%s", harness.Tail(c.w.Log.String()))
-	}
 	c.w.Stop()
 }
 

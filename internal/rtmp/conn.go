@@ -131,7 +131,7 @@ func (c *Conn) media(m message, take func(codec.Packet, time.Duration) error) er
 	if len(m.body) == 0 {
 		return nil // some encoders send empty messages
 	}
-	c.wire.until, c.wire.lastMedia = time.Time{}, time.Now()
+	c.wire.tookMedia()
 	at := c.clock.at(m.time)
 	return readTag(m.kind, m.body, func(p codec.Packet) error { return take(p, at) })
 }

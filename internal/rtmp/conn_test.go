@@ -536,3 +536,46 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+// A pause of this process is no silence of the encoder: what has come meanwhile is read.
+func TestPauseIsNoSilence(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	encoder, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encoder.Close()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := encoder.Write([]byte("media")); err != nil {
+		t.Fatal(err)
+	}
+	for name, pause := range map[string]time.Duration{"idle": idleTime + time.Second, "no media": noMediaTime + time.Second} {
+		w := wire{conn: &passed{Conn: conn}, lastMedia: time.Now().Add(-pause)}
+		var b [1]byte
+		if n, err := w.Read(b[:]); n != 1 || err != nil {
+			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+		if n, err := w.Read(b[:]); n != 1 || err != nil {
+			t.Errorf("%s: then %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// passed is a connection whose first deadline has passed when it is read, as after a pause.
+type passed struct {
+	net.Conn
+	once sync.Once
+}
+
+func (c *passed) SetReadDeadline(at time.Time) error {
+	c.once.Do(func() { at = time.Now().Add(-time.Second) })
+	return c.Conn.SetReadDeadline(at)
+}

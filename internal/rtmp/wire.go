@@ -1,6 +1,7 @@
 package rtmp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -17,6 +18,9 @@ const (
 	idleTime       = 10 * time.Second
 	noMediaTime    = 30 * time.Second
 	closeTime      = 2 * time.Second
+	// lastSecond is the end of idleTime and noMediaTime, in which one more read is tried: after a
+	// pause of this process the deadline has passed although media waits in the kernel.
+	lastSecond = time.Second
 
 	// maxBeforeKey is the maximum number of bytes before a stream key is accepted. The handshake
 	// takes 3 KiB of them.
@@ -42,6 +46,7 @@ type wire struct {
 	conn      net.Conn
 	until     time.Time // end of the current step; zero = media flows
 	lastMedia time.Time // when media was received; zero = none is expected
+	overdue   bool      // the last second without media has begun
 	deadline  time.Time // of the connection
 	limit     uint64    // bytes that the other end may send; 0 = any number
 	share     uint64    // it may send one more for each share bytes that it got; 0 = it may not
@@ -50,13 +55,31 @@ type wire struct {
 }
 
 func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.read(p)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && w.flows() && !w.overdue {
+		w.overdue, w.lastMedia = true, time.Now().Add(2*lastSecond-noMediaTime)
+		return w.read(p)
+	}
+	return n, err
+}
+
+// flows reports whether media is expected all the time.
+func (w *wire) flows() bool { return w.until.IsZero() && !w.lastMedia.IsZero() }
+
+// tookMedia notes that media was received.
+func (w *wire) tookMedia() {
+	w.until, w.lastMedia, w.overdue = time.Time{}, time.Now(), false
+}
+
+func (w *wire) read(p []byte) (int, error) {
 	until := w.until
-	if until.IsZero() && !w.lastMedia.IsZero() {
+	if w.flows() {
 		until = time.Now().Add(idleTime)
 		// Without media, single bytes do not keep a connection open.
 		if end := w.lastMedia.Add(noMediaTime); end.Before(until) {
 			until = end
 		}
+		until = until.Add(-lastSecond)
 	}
 	// Setting a deadline costs almost as much as a short read, so it may be a second early.
 	if ahead := until.Sub(w.deadline); ahead < 0 || ahead >= time.Second {
