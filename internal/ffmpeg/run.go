@@ -31,8 +31,8 @@ type Command struct {
 	Threads  int  // of its video encoders; 0 = it has none
 	Reserved bool // its cores were taken by Reserve, so Run takes none
 	Priority Priority
-	// Brief says that it takes a moment, and that somebody waits for it. It does not wait for the cores of runs
-	// that take long: in the kernel they have a lower priority, or soon will have.
+	// Brief says that it takes a moment, and that somebody waits for it. It does not wait for the
+	// cores of runs that take long.
 	Brief bool
 	// Demote is closed when it need not be Interactive any more: the kernel treats it as Batch from
 	// then on. Nil = never.

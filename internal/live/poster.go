@@ -24,7 +24,7 @@ const (
 	PosterEvery = 5 * time.Second
 	// posterTimeout is how long a request waits for the first image.
 	posterTimeout = 5 * time.Second
-	// posterLimit is how long it may take to make one, with the wait for a core.
+	// posterLimit is how long it may take to make one.
 	posterLimit = 30 * time.Second
 	// posterAge is how long the last image of a stream is kept.
 	posterAge = 30 * 24 * time.Hour
@@ -182,7 +182,7 @@ func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte
 	var image imageBuffer
 	if err := p.engine.Run(ctx, ffmpeg.Command{
 		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&image},
-		Priority: ffmpeg.Batch, Pixels: plan.Pixels(), CPU: posterLimit, Stall: posterLimit,
+		Priority: ffmpeg.Batch, Brief: true, Pixels: plan.Pixels(), CPU: posterLimit, Stall: posterLimit,
 	}); err != nil {
 		return nil, err
 	}

@@ -2,8 +2,10 @@ package live
 
 import (
 	"bytes"
+	"context"
 	"image"
 	"image/jpeg"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -128,6 +130,32 @@ func TestPosterOfHDR(t *testing.T) {
 	if r, g, b, _ := decoded.At(160, 90).RGBA(); min(r, g, b) < 0xb000 || decoded.Bounds().Size() != image.Pt(320, 180) {
 		t.Errorf("white is %x %x %x in an image of %v", r>>8, g>>8, b>>8, decoded.Bounds())
 	}
+}
+
+// A poster does not wait for encodes that hold all cores for long.
+func TestPosterBesideEncodes(t *testing.T) {
+	track, frames := videoOf(t, "-c:v", "libx264", "-preset", "ultrafast")
+	s, p := newPosterTest(t, track)
+	write(t, p, frames[:9])
+	ctx, cancel := context.WithCancel(t.Context())
+	var encodes sync.WaitGroup
+	cores := s.engine.Stats().Cores
+	for range cores {
+		encodes.Go(func() {
+			never, _ := io.Pipe()
+			_ = s.engine.Run(ctx, ffmpeg.Command{
+				Args: append(ffmpeg.InputOptions(), "-i", "pipe:0", "-f", "null", "-"), Stdin: never, Priority: ffmpeg.Batch,
+			})
+		})
+	}
+	wait.Until(t, "encodes hold all cores", func() bool { return s.engine.Stats().Running[ffmpeg.Batch] == cores })
+	posterOf(t, s.broadcast())
+	if running := s.engine.Stats().Running[ffmpeg.Batch]; running != cores {
+		t.Errorf("%d of %d encodes go on", running, cores)
+	}
+	cancel()
+	encodes.Wait()
+	p.Close(true)
 }
 
 // However many requests come, one image is made at a time, and none while the last one is
