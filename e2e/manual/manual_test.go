@@ -157,9 +157,9 @@ func makeCertificate(t *testing.T, dir string) {
 //	browse URL EXPRESSION   opens a page in the browser until the expression is true
 const preamble = `set -aeo pipefail
 api() { curl -sS -H "Authorization: Bearer $KEY" "$WEIR/api/$1"; }
-onair() { until api stream/$(jq -r .id "$1") | jq -e .isActive >/dev/null; do sleep 0.1; done; }
-seen() { until api stream/$(jq -r .id "$1") | jq -e '.lastSeen > 0' >/dev/null; do sleep 0.1; done; }
-ready() { until api asset/$(jq -r .asset.id "$1") | jq -e '.status.phase == "ready"' >/dev/null; do sleep 0.1; done; }
+onair() { local id=$(jq -r .id "$1"); until api stream/$id | jq -e .isActive >/dev/null; do sleep 1; done; }
+seen() { local id=$(jq -r .id "$1"); until api stream/$id | jq -e '.lastSeen > 0' >/dev/null; do sleep 1; done; }
+ready() { local id=$(jq -r .asset.id "$1"); until api asset/$id | jq -e '.status.phase == "ready"' >/dev/null; do sleep 1; done; }
 browse() { BROWSE_URL=$1 BROWSE_UNTIL=$2 env -0 | curl -sS --data-binary @- "$MANUAL/open"; }
 `
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"weir/e2e/harness"
 	"weir/internal/rtc/rtctest"
+	"weir/internal/wait"
 )
 
 const (
@@ -108,14 +110,16 @@ func countFiles(t *testing.T, process int) int {
 type encoded struct {
 	w                         *harness.Weir
 	ID, StreamKey, PlaybackID string
-	rtmp, sent                string
+	rtmp, sent, shown         string
 	cmd                       *exec.Cmd
 	said                      bytes.Buffer
+	ended                     chan error // of keepShown
 }
 
 func newEncoded(w *harness.Weir, rtmp string) *encoded {
 	w.T.Helper()
-	e := &encoded{w: w, rtmp: rtmp, sent: filepath.Join(w.T.TempDir(), "sent.flv")}
+	folder := w.T.TempDir()
+	e := &encoded{w: w, rtmp: rtmp, sent: filepath.Join(folder, "sent.flv"), shown: filepath.Join(folder, "shown.mp4"), ended: make(chan error, 1)}
 	w.Must("POST", "/api/stream", map[string]any{"name": "x", "profiles": []any{}}, e)
 	return e
 }
@@ -130,6 +134,7 @@ func (e *encoded) startEncoder(seconds string) {
 	if err := e.cmd.Start(); err != nil {
 		e.w.T.Fatal(err)
 	}
+	go func() { e.ended <- e.keepShown() }()
 }
 
 func (e *encoded) waitActive() {
@@ -144,26 +149,42 @@ func (e *encoded) waitActive() {
 	})
 }
 
-// checkFrames waits for the end of the stream and checks that viewers get all its frames.
-func (e *encoded) checkFrames() {
-	t := e.w.T
-	t.Helper()
+// keepShown waits for the end of the encoder and keeps what viewers get then. It does not wait for the
+// test: a stream that has ended can be watched for a minute.
+func (e *encoded) keepShown() error {
 	if err := e.cmd.Wait(); err != nil {
-		t.Fatalf("the encoder ended with %v\n%s", err, &e.said)
+		return fmt.Errorf("the encoder ended with %w\n%s", err, &e.said)
 	}
-	var list string
-	harness.Eventually(t, func() error {
-		status, text := e.w.Do("GET", "/hls/"+e.PlaybackID+"/source/index.m3u8?ll=0", nil)
-		if list = string(text); status != http.StatusOK || !strings.Contains(list, "#EXT-X-ENDLIST") {
-			return fmt.Errorf("the playlist has no end: %d %s", status, text)
+	get := func(name string) (body []byte, err error) {
+		r, err := http.NewRequestWithContext(e.w.T.Context(), http.MethodGet, e.w.URL+"/hls/"+e.PlaybackID+"/source/"+name, nil)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	if strings.Contains(list, "DISCONTINUITY\n") || strings.Contains(list, "GAP") {
-		t.Errorf("the stream was interrupted:\n%s", list)
+		r.Header.Set("Authorization", "Bearer "+e.w.Key) // the crowd has none
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return nil, err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", name, response.Status)
+		}
+		body, readErr := io.ReadAll(response.Body)
+		return body, errors.Join(err, readErr)
 	}
-	folder := t.TempDir()
-	for line := range strings.Lines(list) {
+	list, err := get("index.m3u8?ll=0")
+	for ; err != nil || !bytes.Contains(list, []byte("#EXT-X-ENDLIST")); list, err = get("index.m3u8?ll=0") {
+		select {
+		case <-e.w.T.Context().Done():
+			return fmt.Errorf("the playlist has no end: %s, %w", list, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if bytes.Contains(list, []byte("DISCONTINUITY\n")) || bytes.Contains(list, []byte("GAP")) {
+		return fmt.Errorf("the stream was interrupted:\n%s", list)
+	}
+	var all []byte
+	for line := range strings.Lines(string(list)) {
 		name := strings.TrimSpace(line)
 		if uri, ok := strings.CutPrefix(name, `#EXT-X-MAP:URI="`); ok {
 			name, _, _ = strings.Cut(uri, `"`)
@@ -171,21 +192,29 @@ func (e *encoded) checkFrames() {
 		if name == "" || strings.HasPrefix(name, "#") {
 			continue
 		}
-		status, body := e.w.Do("GET", "/hls/"+e.PlaybackID+"/source/"+name, nil)
-		if status != http.StatusOK {
-			t.Fatalf("%s: %d", name, status)
+		body, err := get(name)
+		if err != nil {
+			return err
 		}
-		all, err := os.OpenFile(filepath.Join(folder, "all.mp4"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		all = append(all, body...)
+	}
+	return os.WriteFile(e.shown, all, 0o600)
+}
+
+// checkFrames waits for the end of the stream and checks that viewers get all its frames.
+func (e *encoded) checkFrames() {
+	t := e.w.T
+	t.Helper()
+	select {
+	case err := <-e.ended:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := all.Write(body); err != nil {
-			t.Fatal(err)
-		}
-		_ = all.Close()
+	case <-time.After(wait.Limit):
+		t.Fatalf("after %v viewers have not got the end of the stream", wait.Limit)
 	}
 	sent := harness.FFprobe(t, e.sent, "-show_packets").Packets
-	got := harness.FFprobe(t, filepath.Join(folder, "all.mp4"), "-show_packets").Packets
+	got := harness.FFprobe(t, e.shown, "-show_packets").Packets
 	if len(got) != len(sent) || len(sent) == 0 {
 		t.Errorf("viewers get %d frames, %d were sent", len(got), len(sent))
 	}
