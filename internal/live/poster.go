@@ -149,11 +149,12 @@ func (p *poster) get(ctx context.Context, r *rendition) ([]byte, error) {
 func (p *poster) start(r *rendition, key keyFrame) {
 	ctx, cancel := context.WithTimeout(context.Background(), posterLimit) // other requests wait for it too
 	done := make(chan struct{})
+	first := p.image == nil
 	p.tried, p.making, p.cancel = time.Now(), done, cancel
 	p.working.Go(func() {
 		defer close(done)
 		defer cancel()
-		image, err := p.encode(ctx, r, key)
+		image, err := p.encode(ctx, r, key, first)
 		if err == nil {
 			err = p.save(image)
 		}
@@ -169,8 +170,8 @@ func (p *poster) start(r *rendition, key keyFrame) {
 	})
 }
 
-// encode makes a JPEG of a key frame with ffmpeg.
-func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte, error) {
+// encode makes a JPEG of a key frame with ffmpeg; first = it is the first of the session.
+func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame, first bool) ([]byte, error) {
 	data, err := r.frame(key)
 	if err != nil {
 		return nil, err
@@ -178,11 +179,15 @@ func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte
 	track := key.track
 	track.Delay = 0
 	_, part := cmaf.EncodePart(1, track, cmaf.Fragment{Samples: []cmaf.Sample{{Duration: track.Timescale, Size: uint32(len(data)), Sync: true}}, Data: data})
+	priority := ffmpeg.Batch
+	if first {
+		priority = ffmpeg.Interactive // a page waits for it
+	}
 	plan := ffmpeg.Poster{Video: formatOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
 	var image imageBuffer
 	if err := p.engine.Run(ctx, ffmpeg.Command{
 		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&image},
-		Priority: ffmpeg.Batch, Brief: true, Pixels: plan.Pixels(), CPU: posterLimit, Stall: posterLimit,
+		Priority: priority, Brief: true, Pixels: plan.Pixels(), CPU: posterLimit, Stall: posterLimit,
 	}); err != nil {
 		return nil, err
 	}
