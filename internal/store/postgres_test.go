@@ -204,7 +204,9 @@ func TestFailover(t *testing.T) {
 			})
 			standby.Promote(t)
 			to.lead(standby.Address())
+			promoted := time.Now()
 			wait.NoError(t, func() error { return write(t, st) })
+			t.Logf("written %v after the standby was promoted", time.Since(promoted).Round(time.Millisecond))
 			alive(t, st, jobs, standby)
 		})
 	}
@@ -228,7 +230,11 @@ func TestOutage(t *testing.T) {
 	seen := st.node.lastBeat.Load()
 	wait.Until(t, "heartbeats fail", func() bool { return time.Now().UnixMilli() > seen+4*heartbeatEvery.Milliseconds() })
 	server.Start(t)
+	started := time.Now()
+	wait.NoError(t, func() error { return write(t, st) })
+	t.Logf("written %v after the server was back", time.Since(started).Round(time.Millisecond))
 	alive(t, st, jobs, server)
+	t.Logf("all worked %v after the server was back", time.Since(started).Round(time.Second))
 }
 
 // alive checks that all of a node does its work: heartbeats, jobs, jobs that are due later, which
