@@ -121,7 +121,7 @@ var libraries = map[string]string{
 	"golang.org/x/exp/slog":                 "api", // what tusd logs with
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
-	"golang.org/x/sys/unix":                 "server cli ffmpeg blob media",
+	"golang.org/x/sys/unix":                 "server store cli ffmpeg blob media",
 	"golang.org/x/time/rate":                "ingest live srt",
 	"google.golang.org/protobuf":            "server", // spans
 	"modernc.org/sqlite":                    "store",
