@@ -268,7 +268,7 @@ func storageError(err error) error {
 	case weir.Internal:
 		return err
 	}
-	away := weir.Wrap(weir.Overloaded, err, "the media storage does not respond; try again")
+	away := weir.Wrap(weir.Outage, err, "the media storage does not respond; try again")
 	away.RetryAfter = storageRetry
 	return away
 }
