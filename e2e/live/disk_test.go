@@ -97,7 +97,7 @@ func fullDisk(t *testing.T, w *harness.Weir, size, minFree string, rate int, mor
 	plain.waitNewSegments(2)
 	kept.waitNewSegments(2)
 	harness.Eventually(t, func() error {
-		if status, text := w.Do("GET", "/readyz", nil); status != http.StatusOK {
+		if status, text := w.Do("GET", "/readyz?for=api", nil); status != http.StatusOK {
 			return fmt.Errorf("with room again /readyz answers %d %s", status, text)
 		}
 		return nil
@@ -400,7 +400,7 @@ func (p *poller) send(ctx context.Context, what, method, url, key string, body [
 func (p *poller) callers(ctx context.Context, w *harness.Weir, streams []*liveStream) {
 	defer p.rounds.Add(1)
 	p.send(ctx, "healthz", "GET", w.URL+"/healthz", "", nil)
-	p.send(ctx, "readyz", "GET", w.URL+"/readyz", "", nil)
+	p.send(ctx, "readyz", "GET", w.URL+"/readyz?for=api", "", nil)
 	p.send(ctx, "streams", "GET", w.URL+"/api/stream", w.Key, nil)
 	for _, s := range streams {
 		p.send(ctx, "stream", "GET", w.URL+"/api/stream/"+s.id, w.Key, nil)

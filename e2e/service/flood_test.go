@@ -378,7 +378,7 @@ func (f *flood) check(long time.Duration) {
 		f.t.Fatalf("weir ended:\n%s", harness.Tail(f.w.Output.String()))
 	default:
 	}
-	if status, _ := f.w.Do("GET", "/readyz", nil); status != http.StatusOK {
+	if status, _ := f.w.Do("GET", "/readyz?for=api", nil); status != http.StatusOK {
 		f.t.Errorf("weir is not ready any more: %d", status)
 	}
 	for line := range strings.Lines(f.w.Output.String()) {

@@ -185,7 +185,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
-		for _, path := range []string{"/healthz", "/readyz"} {
+		for _, path := range []string{"/healthz", "/readyz", "/readyz?for=viewers", "/readyz?for=encoders", "/readyz?for=api"} {
 			if status, body := page(w, path); status != http.StatusOK || body != `{"ok":true}` {
 				t.Errorf("GET %s: %d %s", path, status, body)
 			}
@@ -213,8 +213,8 @@ func TestNotReadyWithoutDatabase(t *testing.T) {
 	ready := func(want int) {
 		t.Helper()
 		harness.Eventually(t, func() error {
-			if status, body := page(w, "/readyz"); status != want {
-				return fmt.Errorf("GET /readyz: %d %s, want %d", status, body, want)
+			if status, body := page(w, "/readyz?for=api"); status != want {
+				return fmt.Errorf("GET /readyz?for=api: %d %s, want %d", status, body, want)
 			}
 			return nil
 		})
@@ -228,8 +228,10 @@ func TestNotReadyWithoutDatabase(t *testing.T) {
 		}
 	}
 	ready(http.StatusServiceUnavailable)
-	if status, _ := page(w, "/healthz"); status != http.StatusOK {
-		t.Errorf("GET /healthz: %d without a database, want 200: the process serves", status)
+	for _, path := range []string{"/healthz", "/readyz", "/readyz?for=viewers", "/readyz?for=encoders"} {
+		if status, body := page(w, path); status != http.StatusOK {
+			t.Errorf("GET %s: %d %s without a database, want 200", path, status, body)
+		}
 	}
 	if _, err := operator.Exec(t.Context(), "ALTER DATABASE "+name+" ALLOW_CONNECTIONS true"); err != nil {
 		t.Fatal(err)

@@ -170,10 +170,13 @@ func (s *server) tusError(ctx context.Context, err error) error {
 	if e.Err != nil {
 		s.Log.InfoContext(ctx, "upload refused", "err", err)
 	}
-	f := endpoint.FailureOf(err, "")
-	return tusd.Error{ErrorCode: "ERR_REFUSED", Message: e.Messages[0], HTTPResponse: tusd.HTTPResponse{
-		StatusCode: f.Status, Body: string(f.Body()), Header: tusd.HTTPHeader{"Content-Type": endpoint.JSON},
-	}}
+	f, header := endpoint.FailureOf(err, ""), http.Header{}
+	f.SetHeader(header)
+	response := tusd.HTTPResponse{StatusCode: f.Status, Body: string(f.Body()), Header: tusd.HTTPHeader{}}
+	for name := range header {
+		response.Header[name] = header.Get(name)
+	}
+	return tusd.Error{ErrorCode: "ERR_REFUSED", Message: e.Messages[0], HTTPResponse: response}
 }
 
 // tusStore stores uploads in parts, so that they can be resumed after a restart and on another
@@ -300,7 +303,9 @@ func (u *tusUpload) check(ctx context.Context) error {
 		err = weir.Errorf(weir.Conflict, "another request continues this upload")
 	}
 	if err == nil {
-		_, err = u.s.uploading(ctx, u.assetID)
+		if _, err = u.s.uploading(ctx, u.assetID); weir.Retriable(err) {
+			err = nil // what has arrived is kept while the database is away
+		}
 	}
 	return err
 }

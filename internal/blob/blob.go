@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -130,6 +131,10 @@ type Options struct {
 	// FreeSpace checks for the space before a store on disk writes it; nil = it writes until the disk
 	// is full.
 	FreeSpace func(need int64) error
+
+	// Observe is called after every request to a bucket, with how long it took until the response
+	// began, and whether the bucket failed; nil = nobody wants to know.
+	Observe func(took time.Duration, failed bool)
 
 	timing timing // for tests
 }

@@ -78,10 +78,10 @@ func connect(b bucket, o Options) (*s3, error) {
 	}
 	s := &s3{bucket: b, timing: o.timing.orDefault(), close: func() {}, copyPart: copyPart}
 	if o.Guard != nil {
-		s.transport = s3Transport{o.Guard.Client(0).Transport}
+		s.transport = s3Transport{o.Guard.Client(0).Transport, o.Observe}
 	} else {
 		own := ownTransport()
-		s.transport, s.close = s3Transport{own}, own.CloseIdleConnections
+		s.transport, s.close = s3Transport{own, o.Observe}, own.CloseIdleConnections
 	}
 	return s, s.useRegion(b.region)
 }
@@ -123,6 +123,7 @@ func ownTransport() *http.Transport {
 // that refuses one may close the connection without reading it, and then its reason would be lost.
 type s3Transport struct {
 	http.RoundTripper
+	observe func(took time.Duration, failed bool) // see Options
 }
 
 func (p s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -131,7 +132,22 @@ func (p s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.ContentLength >= expectSize {
 		r.Header.Set("Expect", "100-continue")
 	}
-	return p.RoundTripper.RoundTrip(r)
+	if p.observe == nil {
+		return p.RoundTripper.RoundTrip(r)
+	}
+	begin := time.Now()
+	response, err := p.RoundTripper.RoundTrip(r)
+	if err != nil && r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errStalled) {
+		return response, err // the caller did not wait
+	}
+	p.observe(time.Since(begin), err != nil || failing(response.StatusCode))
+	return response, err
+}
+
+// failing reports whether a bucket answers with a status that it should not have for weir.
+func failing(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests ||
+		status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 func (s *s3) Close() error { s.close(); return nil }

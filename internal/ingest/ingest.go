@@ -106,13 +106,13 @@ func lost(err error) string {
 }
 
 // refusedKey returns why an encoder can't publish with its stream key, in words for the encoder.
-func refusedKey(err error, log *slog.Logger) string {
+func (s *unauthenticatedLog) refusedKey(err error, log *slog.Logger) string {
 	if weir.KindOf(err) == weir.NotFound {
 		return "no stream has this stream key"
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
 		return strings.Join(e.Messages, "; ")
 	}
-	log.Error("stream key could not be looked up", "err", err)
+	s.report(log, slog.LevelError, "stream key could not be looked up", err.Error())
 	return "the stream key could not be looked up; try again"
 }

@@ -16,6 +16,7 @@ import (
 	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/rtmp"
+	"weir/internal/weir"
 )
 
 // RTMP lets encoders publish to rtmp://host/live/<streamKey>. With a TLS listener it is RTMPS.
@@ -126,6 +127,7 @@ type rtmpConnection struct {
 	log    *slog.Logger
 	from   live.Source
 
+	unchecked bool      // its stream key could not be looked up, which is not its fault
 	publisher publisher // nil = no stream key was accepted yet
 	feed      *feed
 	unwatch   func() // stops waiting for the end of the publisher
@@ -133,12 +135,15 @@ type rtmpConnection struct {
 
 // publish accepts an encoder with a valid stream key. The error is for the encoder.
 func (c *rtmpConnection) publish(ctx context.Context, key string) error {
-	p, err := c.server.publish(ctx, key, c.from)
+	asking, cancel := context.WithTimeout(ctx, handshakeTime)
+	p, err := c.server.publish(asking, key, c.from)
+	cancel()
 	if err != nil {
-		return errors.New(refusedKey(err, c.log))
+		c.unchecked = weir.Retriable(err)
+		return errors.New(c.server.unauthenticated.refusedKey(err, c.log))
 	}
 	if err := c.slot.goOnAir(p); err != nil {
-		return errors.New(refusedKey(err, c.log))
+		return errors.New(c.server.unauthenticated.refusedKey(err, c.log))
 	}
 	c.place.Leave() // it is not evicted from now on
 	c.publisher = p
@@ -174,7 +179,9 @@ func (c *rtmpConnection) end(ctx context.Context, err error) {
 	case errors.Is(err, net.ErrClosed):
 		c.log.Debug("connection closed: another one needed its place")
 	case refused:
-		c.slot.fail()
+		if !c.unchecked {
+			c.slot.fail()
+		}
 		c.server.unauthenticated.report(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
 	case c.conn.Received() == 0 && quiet(err):
 		c.log.Debug("connection closed without data")

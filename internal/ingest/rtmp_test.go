@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -438,4 +441,48 @@ func TestRunWaits(t *testing.T) {
 		t.Errorf("ended %s, want lost", p.closed)
 	}
 	c.read.Wait()
+}
+
+// While stream keys can't be looked up, an encoder does not wait for ever, and neither it nor others
+// of its address count as having a wrong one.
+func TestKeyIsNotLookedUp(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		lookUp func(ctx context.Context) error
+		times  int
+		want   time.Duration
+	}{
+		{"the database hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 1, 10 * time.Second},
+		{"the database errs", func(context.Context) error { return errors.New("connection refused") }, maxFailuresAtOnce, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &logBook{}
+				s := newServer(RTMP{Log: log.logger(), Admission: NewAdmission(nil, log.logger()), publish: func(ctx context.Context, _ string, _ live.Source) (publisher, error) {
+					return nil, tt.lookUp(ctx)
+				}})
+				began := time.Now()
+				var connected sync.WaitGroup
+				for range tt.times {
+					theirs, ours := net.Pipe()
+					slot, err := s.Admission.admit(addressOf(ours.RemoteAddr()))
+					if err != nil {
+						t.Fatal(err)
+					}
+					connected.Go(func() { hello(t, theirs).publish(goodKey) })
+					connected.Go(func() { s.serve(t.Context(), ours, slot) })
+				}
+				connected.Wait()
+				if took := time.Since(began); took < tt.want || took > tt.want+5*time.Second {
+					t.Errorf("took %v, want %v", took, tt.want)
+				}
+				if err := s.Admission.CheckKeys(netip.Addr{}); err != nil {
+					t.Errorf("the next one: %v", err)
+				}
+				if lines := strings.Count(log.String(), "could not be looked up"); lines == 0 || lines > unauthenticatedLinesAtOnce {
+					t.Errorf("%d lines say it:\n%s", lines, log)
+				}
+			})
+		})
+	}
 }

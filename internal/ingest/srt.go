@@ -87,11 +87,11 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 	log := s.Log.With("remote", from.Remote)
 	refuse := func(err error, why string) {
 		request.Reject(err)
-		t.fail()
 		s.unauthenticated.report(log, slog.LevelWarn, "publisher refused", why)
 	}
 	key, err := request.StreamKey()
 	if err != nil {
+		t.fail()
 		refuse(err, err.Error())
 		return
 	}
@@ -101,7 +101,10 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 		return
 	}
 	if err != nil {
-		refuse(err, refusedKey(err, log))
+		if !weir.Retriable(err) {
+			t.fail()
+		}
+		refuse(err, s.unauthenticated.refusedKey(err, log))
 		return
 	}
 	if err := t.goOnAir(publisher); err != nil {

@@ -336,5 +336,8 @@ func (s *session) issues(now time.Time, failing []string) []string {
 	} else {
 		issues = append(issues, s.audio.issues()...)
 	}
+	if s.uploads.failed.Load() {
+		issues = append(issues, waiting)
+	}
 	return append(issues, s.renditions.issues(false)...)
 }

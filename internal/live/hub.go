@@ -23,6 +23,9 @@ const (
 	idleAfterLoss = 8 * time.Second
 	// shownAfter is how long a session that has ended has playlists, with their end.
 	shownAfter = time.Minute
+	// storeTimeout is how long the store may take for what it is told of streams. A slow database
+	// needs seconds for a beat; one that hangs must not keep the beats from the database after it.
+	storeTimeout = 30 * time.Second
 	// maxSyncs is how many sessions are synced at the same time: for the file system several cost
 	// as much as one.
 	maxSyncs = 8
@@ -39,8 +42,11 @@ type Hub struct {
 	opened   chan struct{} // receives when a session opens
 	closed   Stats         // of sessions that are closed
 
-	admitted, refused atomic.Int64         // encoders
-	arrivals          weir.Buckets[string] // of encoders, by stream
+	admitted, refused atomic.Int64 // encoders
+
+	handovers, skipped atomic.Int64 // sessions that another node had, and the numbers left out for that
+
+	arrivals weir.Buckets[string] // of encoders, by stream
 
 	space        space
 	spaceUnknown sync.Once // the free space can't be read, which is logged
@@ -57,7 +63,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	o.maxLoad = maxLoad
+	o.maxLoad, o.maxStore, o.maxUpload = maxLoad, storeTimeout, maxUploadTime
 	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1), pulls: pulls{all: map[string]*Pull{}}}
 	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {
@@ -68,7 +74,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 
 // Publish admits an encoder with a stream key.
 func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publisher, error) {
-	stream, err := h.o.Store.StreamForPublisher(ctx, weir.Secret(streamKey))
+	stream, returns, err := h.streamOf(ctx, weir.Secret(streamKey))
 	if err != nil {
 		if !weir.Retriable(err) {
 			h.refused.Add(1)
@@ -84,7 +90,9 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		return nil, err
 	}
 	h.admitted.Add(1)
-	return newPublisher(h, stream, from), nil
+	p := newPublisher(h, stream, from)
+	p.returns = returns
+	return p, nil
 }
 
 // Find returns the stream of a playback id: on air, waiting for its encoder, or just over.
@@ -98,24 +106,33 @@ func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
 	return &Broadcast{s}, ok
 }
 
-// onAir begins a session of a stream on this node, or continues one that is open.
-func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
+// onAir begins a session of a stream on this node, or continues one that is open. returns = the
+// encoder was admitted without the store, to the session that is open here.
+func (h *Hub) onAir(ctx context.Context, stream weir.Stream, returns bool) (*session, error) {
 	if err := h.checkDisk(stream.ID); err != nil { // what is pulled comes here first
 		return nil, err
 	}
-	h.askToRelease(ctx, stream)
-	var info weir.Session
-	var lease store.OnAir
-	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
-		info, lease, err = tx.GoOnAir(ctx, stream, h.o.SessionTimeout, time.Now())
-		return err
-	})
+	old := h.open(stream.ID)
+	if returns && old != nil {
+		return old, nil
+	}
+	timeout := h.o.maxStore
+	if old != nil {
+		timeout = returnTimeout
+	}
+	asking, cancel := context.WithTimeout(ctx, timeout+maxRelease)
+	h.askToRelease(asking, stream)
+	cancel()
+	info, lease, err := h.takeOnAir(ctx, stream, timeout)
+	if old != nil && unanswered(ctx, err) {
+		old.unconfirm()
+		h.o.Log.Warn("encoder continues its session without the store", "stream", stream.ID, "err", err)
+		return old, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	old := h.sessions[stream.ID]
-	h.mu.Unlock()
+	old = h.open(stream.ID)
 	switch {
 	case old == nil:
 	case old.info.ID != info.ID: // the old one is closed already
@@ -130,8 +147,23 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(info.Earlier) > 0 {
+		h.handovers.Add(1)
+		h.skipped.Add(lease.Sequence - info.Before().Next)
+	}
 	h.addSession(s)
 	return s, nil
+}
+
+// takeOnAir lets this node carry a stream.
+func (h *Hub) takeOnAir(ctx context.Context, stream weir.Stream, timeout time.Duration) (info weir.Session, lease store.OnAir, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err = h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
+		info, lease, err = tx.GoOnAir(ctx, stream, h.o.SessionTimeout, time.Now())
+		return err
+	})
+	return info, lease, err
 }
 
 func (h *Hub) addSession(s *session) {
@@ -156,13 +188,17 @@ func (h *Hub) Run(ctx context.Context) error {
 	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
 	syncing.Go(func() { every(ctx, spaceEvery, func() { h.checkSpace(time.Now()) }) })
 	syncing.Go(func() { every(ctx, quotaEvery, func() { h.checkQuotas(ctx) }) })
+	syncing.Go(func() { every(ctx, beatEvery, func() { h.closeEnded(time.Now()) }) })
+	syncing.Go(func() {
+		h.sweep(ctx)
+		every(ctx, sweepEvery, func() { h.sweep(ctx) })
+	})
 	syncing.Go(func() { h.keepPulls(ctx) })
 	if h.o.Upload != nil {
 		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
 	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,11 +208,6 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-beat.C:
 		}
 		h.beat(ctx)
-		h.closeEnded(time.Now())
-		if time.Since(swept) > sweepEvery {
-			h.sweep(ctx)
-			swept = time.Now()
-		}
 	}
 }
 
@@ -206,6 +237,13 @@ func (h *Hub) recover(ctx context.Context) error {
 // holds the lock.
 func (h *Hub) withEnded() []*session {
 	return slices.AppendSeq(slices.Collect(maps.Values(h.sessions)), maps.Keys(h.ended))
+}
+
+// open returns the open session of a stream; nil = there is none.
+func (h *Hub) open(streamID string) *session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[streamID]
 }
 
 // all returns the open sessions.
@@ -263,11 +301,13 @@ func (h *Hub) syncAll() {
 	})
 }
 
-// beat reports the state of the sessions to the store, and ends those that must end.
+// beat reports the state of the sessions to the store, and ends those that must end. A store that
+// hangs delays the next beat by storeTimeout, and nothing else.
 func (h *Hub) beat(ctx context.Context) {
 	now := time.Now()
 	sessions := map[string]*session{}
 	var beats []store.Beat
+	h.confirmLeases(ctx)
 	for _, s := range h.all() {
 		sessions[s.stream.ID] = s
 		beats = append(beats, s.beat(now))
@@ -275,11 +315,7 @@ func (h *Hub) beat(ctx context.Context) {
 	if len(beats) == 0 {
 		return
 	}
-	var lost []store.Lost
-	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
-		lost, err = tx.RenewOnAir(ctx, beats, now)
-		return err
-	})
+	lost, err := h.renewOnAir(ctx, beats, now)
 	if err != nil {
 		// If this takes too long, other nodes see the streams as inactive until it works again.
 		if ctx.Err() == nil {
@@ -290,8 +326,10 @@ func (h *Hub) beat(ctx context.Context) {
 	for _, s := range sessions {
 		s.beatSaved(now)
 	}
+	saving, cancel := context.WithTimeout(ctx, h.o.maxStore)
+	defer cancel()
 	for _, l := range lost {
-		if err := h.closeSession(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
+		if err := h.closeSession(saving, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
 			sessions[l.StreamID].log.Warn("the session could not be closed", "err", err)
 		}
 		delete(sessions, l.StreamID)
@@ -301,13 +339,23 @@ func (h *Hub) beat(ctx context.Context) {
 		if !away {
 			continue
 		}
-		err := h.o.Store.Tx(ctx, func(tx *store.Tx) error { return tx.GoOffAir(ctx, last, now) })
+		err := h.o.Store.Tx(saving, func(tx *store.Tx) error { return tx.GoOffAir(saving, last, now) })
 		if err == nil || errors.Is(err, store.ErrLostStream) {
 			s.awayReported(last.Epoch)
 		} else if ctx.Err() == nil {
 			s.log.Warn("the disconnect of the encoder could not be saved", "err", err)
 		}
 	}
+}
+
+func (h *Hub) renewOnAir(ctx context.Context, beats []store.Beat, now time.Time) (lost []store.Lost, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.o.maxStore)
+	defer cancel()
+	err = h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
+		lost, err = tx.RenewOnAir(ctx, beats, now)
+		return err
+	})
+	return lost, err
 }
 
 // closeSession ends a session that must end.

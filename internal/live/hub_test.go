@@ -17,15 +17,17 @@ import (
 
 	"go.uber.org/goleak"
 
+	"weir/internal/blob/s3test"
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/store"
+	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(s3test.Runner{M: pgtest.Runner{M: m}}) }
 
 // The tracks of tests: 640x360 in H.264 and AAC at 48 kHz.
 func testTracks(t *testing.T) []cmaf.Track {
@@ -69,7 +71,12 @@ func storeOptions(node string) store.Options {
 
 func newTestHub(t *testing.T, record bool) *testHub {
 	t.Helper()
-	s := &testHub{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}
+	return newTestHubOn(t, storetest.SQLite(t, store.Open, storeOptions("")), record)
+}
+
+func newTestHubOn(t *testing.T, database string, record bool) *testHub {
+	t.Helper()
+	s := &testHub{T: t, database: database, dir: t.TempDir()}
 	s.start()
 	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
 	var err error

@@ -12,6 +12,7 @@
 // The files:
 //
 //	hub, publisher, broadcast   what other packages use: all sessions, one encoder, one session for viewers
+//	returning                   encoders that come back while the store does not answer
 //	session                     one broadcast on this node, and what it is made of
 //	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
 //	renditions, rendition       what viewers can fetch; recording: from the first segment on
@@ -92,7 +93,13 @@ type Options struct {
 	// Space returns the free space of the disk with Dir; nil = there is always enough.
 	Space func() (Space, error)
 
+	// Published is called for every part, with how long it took from its last frame until viewers can
+	// fetch it; nil = nobody wants to know.
+	Published func(lag time.Duration)
+
 	Log *slog.Logger
 
-	maxLoad time.Duration // see there
+	maxLoad   time.Duration // see there
+	maxStore  time.Duration // storeTimeout
+	maxUpload time.Duration // maxUploadTime
 }

@@ -23,6 +23,8 @@ type Publisher struct {
 	stream weir.Stream
 	from   Source
 
+	returns bool // to its open session, and the store could not say whether it may
+
 	session *session // nil = no tracks are announced yet
 
 	// Guarded by the session.
@@ -75,7 +77,7 @@ func (p *Publisher) opens(f Frame) bool {
 // change. With the first call the stream is on air.
 func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 	if p.session == nil {
-		s, err := p.hub.onAir(ctx, p.stream)
+		s, err := p.hub.onAir(ctx, p.stream, p.returns)
 		if err != nil {
 			return err
 		}

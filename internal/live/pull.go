@@ -170,9 +170,11 @@ func (p *Pull) Playable() bool {
 	return false
 }
 
-// Plays notes that media of the source is on air.
+// Plays notes that media of the source is on air. The media waits for it.
 func (p *Pull) Plays(ctx context.Context) error {
 	p.playing = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
+	defer cancel()
 	return p.hub.o.Store.PullPlays(ctx, p.beat())
 }
 

@@ -21,14 +21,15 @@ import (
 // Its segments have two numbers. On disk they count from 0 in each session. For viewers they
 // continue from the stream's last session; base is the difference.
 type rendition struct {
-	name     string
-	base     int64
-	record   atomic.Bool // all segments are kept; otherwise only those that players may still request
-	bitrate  int         // bits a second that its encoder aims at; 0 = not known
-	recorder *media.Recorder
-	limit    *diskLimit                 // of the session
-	progress atomic.Pointer[hls.Report] // for the playlists of other renditions
-	history  history
+	name      string
+	base      int64
+	record    atomic.Bool // all segments are kept; otherwise only those that players may still request
+	bitrate   int         // bits a second that its encoder aims at; 0 = not known
+	recorder  *media.Recorder
+	limit     *diskLimit                 // of the session
+	published func(lag time.Duration)    // see Options; nil = nobody wants to know
+	progress  atomic.Pointer[hls.Report] // for the playlists of other renditions
+	history   history
 
 	firstBreaks int64 // discontinuities before the first segment on disk
 
@@ -110,6 +111,18 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 // segment ends with it, and players are notified of both at once: in between, the playlist would
 // announce another part, and players would request it.
 func (r *rendition) Part(part cmaf.Part, last bool, buffers ...[]byte) error {
+	if r.published == nil {
+		return r.add(part, last, buffers)
+	}
+	begin := time.Now()
+	err := r.add(part, last, buffers)
+	if err == nil {
+		r.published(time.Since(begin))
+	}
+	return err
+}
+
+func (r *rendition) add(part cmaf.Part, last bool, buffers [][]byte) error {
 	segment, err := r.write(part, buffers)
 	if err != nil {
 		return err

@@ -26,14 +26,15 @@ const (
 type renditions struct {
 	dir        string // folder of the session on this node
 	log        *slog.Logger
-	record     bool            // the source is kept, not only its last minute
-	created    time.Time       // time 0 of the timeline
-	lease      store.OnAir     // has the numbers of the first segment
-	after      store.OnAir     // has the numbers to continue with after segments were lost; zero = none were
-	earlier    *earlierPeriods // nil = no other node carried the session before
-	full       bool            // recording has ended; guarded by the session
-	unrecorded string          // why; "" = it ended before a restart
-	limit      diskLimit       // of the disk
+	record     bool                    // the source is kept, not only its last minute
+	created    time.Time               // time 0 of the timeline
+	lease      store.OnAir             // has the numbers of the first segment
+	after      store.OnAir             // has the numbers to continue with after segments were lost; zero = none were
+	earlier    *earlierPeriods         // nil = no other node carried the session before
+	full       bool                    // recording has ended; guarded by the session
+	unrecorded string                  // why; "" = it ended before a restart
+	limit      diskLimit               // of the disk
+	published  func(lag time.Duration) // see Options
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -103,7 +104,7 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 	if err != nil {
 		return nil, err
 	}
-	r.limit = &a.limit
+	r.limit, r.published = &a.limit, a.published
 	if a.record && a.full {
 		a.protect(r)
 	}
@@ -146,7 +147,7 @@ func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*r
 	if err != nil {
 		return nil, err
 	}
-	r.bitrate, r.earlier, r.limit = profile.Bitrate, a.earlier, &a.limit
+	r.bitrate, r.earlier, r.limit, r.published = profile.Bitrate, a.earlier, &a.limit, a.published
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rungs = append(a.rungs, r)

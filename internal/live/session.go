@@ -31,17 +31,19 @@ type session struct {
 	earlier    *earlierPeriods // what other nodes recorded before; nil = no other node carried it
 	handedOver atomic.Bool     // another node carries it now
 
-	mu       sync.Mutex // guards all that follows
-	lease    store.OnAir
-	conn     connection    // the encoder, and how far its media is
-	audio    audioEncoders // Opus to AAC, AAC to Opus
-	taps     taps          // readers of the frames beside the packager
-	health   health        // how the encoder does
-	lastBeat time.Time     // when the store last had a beat, or the session was opened
-	recorded int64         // bytes of the recording, as of the last beat or its end
-	counted  int64         // the same of the last beat that the store has
-	stopped  bool          // it does not continue on this node
-	over     bool          // it does not continue anywhere
+	mu    sync.Mutex // guards all that follows
+	lease store.OnAir
+	// unconfirmed is how often the lease is to be read: the store may have a newer one.
+	unconfirmed int
+	conn        connection    // the encoder, and how far its media is
+	audio       audioEncoders // Opus to AAC, AAC to Opus
+	taps        taps          // readers of the frames beside the packager
+	health      health        // how the encoder does
+	lastBeat    time.Time     // when the store last had a beat, or the session was opened
+	recorded    int64         // bytes of the recording, as of the last beat or its end
+	counted     int64         // the same of the last beat that the store has
+	stopped     bool          // it does not continue on this node
+	over        bool          // it does not continue anywhere
 }
 
 // openSession opens a session with what is in its folder, if there is one.
@@ -51,13 +53,14 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 		earlier: newEarlierPeriods(info, lease, o.maxLoad), conn: connection{allowance: newAllowance()}, health: newHealth(o.Targets, info.Counters),
 	}
 	s.renditions = renditions{
-		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Recorded(), created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier,
+		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Recorded(), created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier, published: o.Published,
 	}
 	if info.Record && info.Unrecorded {
 		s.renditions.neverRecord(quotaUsedUp)
 	}
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
-	s.uploads = uploads{to: o.Upload, prefix: "asset/" + info.ID, period: len(info.Earlier), log: s.log, tracks: map[string]*media.Uploaded{}}
+	s.uploads.to, s.uploads.prefix, s.uploads.period = o.Upload, "asset/"+info.ID, len(info.Earlier)
+	s.uploads.log, s.uploads.tracks, s.uploads.limit = s.log, map[string]*media.Uploaded{}, o.maxUpload
 	s.taps.mu = &s.mu
 	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC, full: s.stopWriting}
 	var err error

@@ -161,7 +161,7 @@ func (s *session) shrink(do func(*renditions)) bool {
 // checkDisk returns an error if an encoder can't begin a session because the disk is nearly full. The
 // encoders of open sessions may reconnect.
 func (h *Hub) checkDisk(streamID string) error {
-	if h.space.step() < refusing {
+	if !h.RefusesNew() {
 		return nil
 	}
 	h.mu.Lock()
@@ -171,6 +171,10 @@ func (h *Hub) checkDisk(streamID string) error {
 	}
 	return weir.Errorf(weir.Full, "this server has not enough disk space for another stream; try again later")
 }
+
+// RefusesNew reports whether encoders that begin a session are refused, because the disk is nearly
+// full.
+func (h *Hub) RefusesNew() bool { return h.space.step() >= refusing }
 
 // cutOne cuts the playlists of the stream whose viewers lose least: one whose encoder is away,
 // otherwise one that is not to be recorded, and of those the one that began first. Recordings stay.

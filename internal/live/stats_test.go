@@ -18,7 +18,12 @@ func TestStats(t *testing.T) {
 	}
 	check := func(when string, want Stats) {
 		t.Helper()
-		if diff := cmp.Diff(want, s.hub.Stats()); diff != "" {
+		got := s.hub.Stats()
+		if open := want.Sessions > 0; (got.BeatAge > 0) != open {
+			t.Errorf("%s: the last beat of %d sessions is %v old", when, want.Sessions, got.BeatAge)
+		}
+		got.BeatAge = 0
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
@@ -87,5 +92,38 @@ func TestHealthReachesTheStore(t *testing.T) {
 	e.Close(false)
 	if st := healthy(); len(st.Issues) != 1 || st.Issues[0] != "the connection of the encoder was lost 0 s ago; reconnect it" {
 		t.Errorf("after the connection was lost: %q", st.Issues)
+	}
+}
+
+// A node counts the sessions that it continues, and the numbers that it leaves out for that.
+func TestHandoverStats(t *testing.T) {
+	a := newTestHub(t, false)
+	b := a.another()
+	if err := a.publish().send(5); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context())
+	if err := b.publish().send(1); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := a.hub.Stats(), b.hub.Stats(); first.Handovers != 0 || second.Handovers != 1 || second.Skipped < 16 {
+		t.Errorf("the first node counts %+v, the second %+v", first, second)
+	}
+}
+
+// Every part is reported when viewers can fetch it.
+func TestPublishedParts(t *testing.T) {
+	s := newTestHub(t, false)
+	var published int64
+	s.hub.o.Published = func(lag time.Duration) {
+		if published++; lag < 0 {
+			t.Errorf("published %v ahead", lag)
+		}
+	}
+	if err := s.publish().send(5); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.hub.Stats().Parts; n == 0 || published != n {
+		t.Errorf("of %d parts %d are reported", n, published)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/blob"
@@ -36,6 +37,8 @@ func (h *Hub) uploadable(ctx context.Context) []*session {
 	h.mu.Lock()
 	moved := slices.DeleteFunc(slices.Collect(maps.Keys(h.ended)), func(s *session) bool { return !s.handedOver.Load() })
 	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, returnTimeout) // the uploads of all others wait for it
+	defer cancel()
 	for _, s := range moved {
 		if air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID); err == nil && air.SessionID == s.info.ID {
 			all = append(all, s)
@@ -51,15 +54,19 @@ type uploads struct {
 	period int    // of the session on this node
 	log    *slog.Logger
 	tracks map[string]*media.Uploaded // by name
-	failed bool
+	failed atomic.Bool                // the last upload
+	limit  time.Duration              // maxUploadTime
 }
+
+// waiting is the issue of a recording that can't be uploaded.
+const waiting = "the storage of the server does not answer; the recording waits on its disk, and is stored when the storage is back"
 
 // uploadNew uploads the new segments of the source.
 func (u *uploads) uploadNew(ctx context.Context, of *renditions) {
 	of.mu.RLock()
 	tracks := of.source()
 	of.mu.RUnlock()
-	ctx, cancel := context.WithTimeout(ctx, maxUploadTime)
+	uploading, cancel := context.WithTimeout(ctx, u.limit)
 	defer cancel()
 	for _, r := range tracks {
 		if !r.record.Load() {
@@ -68,11 +75,11 @@ func (u *uploads) uploadNew(ctx context.Context, of *renditions) {
 		if u.tracks[r.name] == nil {
 			u.tracks[r.name] = &media.Uploaded{}
 		}
-		err := r.recorder.Upload(ctx, u.to, u.prefix, u.period, r.name, u.tracks[r.name])
-		if err != nil && ctx.Err() == nil && !u.failed {
+		err := r.recorder.Upload(uploading, u.to, u.prefix, u.period, r.name, u.tracks[r.name])
+		if err != nil && ctx.Err() == nil && !u.failed.Load() {
 			u.log.Warn("recorded segments could not be uploaded; they stay on disk and will be retried", "err", err)
 		}
-		if u.failed = err != nil; u.failed {
+		if u.failed.Store(err != nil); err != nil {
 			return
 		}
 	}

@@ -260,18 +260,19 @@ func TestStorageFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		err    error
-		status int
+		err     error
+		status  int
+		caching string
 	}{
-		{weir.Errorf(weir.Upstream, "planted: bucket of somebody"), http.StatusBadGateway},
-		{weir.Errorf(weir.NotFound, "planted: bucket of somebody"), http.StatusNotFound},
-		{errors.New("planted"), http.StatusInternalServerError},
+		{weir.Errorf(weir.Upstream, "planted: bucket of somebody"), http.StatusServiceUnavailable, "public, max-age=1"},
+		{weir.Errorf(weir.NotFound, "planted: bucket of somebody"), http.StatusNotFound, "no-store"},
+		{errors.New("planted"), http.StatusInternalServerError, "no-store"},
 	} {
 		storage.set(tt.err, 0)
 		for _, path := range []string{large + "/0.m4s", large + "/0.ts", "download/x", "poster.jpg"} {
 			g := h.get(h.at(a, path))
-			if g.StatusCode != tt.status || strings.Contains(g.body, "planted") || g.Header.Get("Cache-Control") != "no-store" || g.Header.Get("ETag") != "" {
-				t.Errorf("%s: %d %s %v, want %d", path, g.StatusCode, g.body, g.Header, tt.status)
+			if g.StatusCode != tt.status || strings.Contains(g.body, "planted") || g.Header.Get("Cache-Control") != tt.caching || g.Header.Get("ETag") != "" {
+				t.Errorf("%s: %d %s %v, want %d, %s", path, g.StatusCode, g.body, g.Header, tt.status, tt.caching)
 			}
 		}
 		// A title that is not known yet.

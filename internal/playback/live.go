@@ -343,7 +343,7 @@ func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekClo
 	part := make([]byte, at.Size) // a fraction of a second
 	_, err = io.ReadFull(body, part)
 	if err := errors.Join(err, body.Close()); err != nil {
-		return nil, 0, weir.Wrap(weir.Upstream, err, "the media storage does not respond; try again")
+		return nil, 0, storageError(weir.Wrap(weir.Upstream, err, "part in the storage"))
 	}
 	return inMemory{bytes.NewReader(part)}, at.Size, nil
 }

@@ -75,6 +75,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Media = impatient{opt.Media, storageWait}
 	s := &Server{
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait, control: control,
 		titles:     titles{store: opt.Store, media: opt.Media, cached: map[string]*cachedTitle{}},
@@ -316,6 +317,9 @@ func (s *Server) fail(w *endpoint.Response, r *http.Request, route string, err e
 	}
 	f := endpoint.FailureOf(err, "Internal server error")
 	f.Caching = endpoint.Never
+	if f.Status == http.StatusServiceUnavailable { // the storage, or the database, for all viewers
+		f.Caching = endpoint.For(storageRetry)
+	}
 	f.Write(w)
 }
 

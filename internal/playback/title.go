@@ -268,7 +268,9 @@ func storageError(err error) error {
 	case weir.Internal:
 		return err
 	}
-	return weir.Wrap(weir.Upstream, err, "the media storage does not respond; try again")
+	away := weir.Wrap(weir.Outage, err, "the media storage does not respond; try again")
+	away.RetryAfter = storageRetry
+	return away
 }
 
 func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, old *title) ([]rendition, error) {

@@ -10,6 +10,9 @@ import (
 	"weir/internal/weir"
 )
 
+// maxEvents bounds the events that wait for a store that is away.
+const maxEvents = 10_000
+
 // eventQueue writes the events of pushes to the store, in order, and again when that fails. No push
 // waits for the store.
 type eventQueue struct {
@@ -19,6 +22,7 @@ type eventQueue struct {
 
 	mu      sync.Mutex
 	waiting []event
+	dropped bool // the last event was, because too many wait
 }
 
 type event struct {
@@ -35,6 +39,13 @@ func newEventQueue(s *store.Store, log *slog.Logger) *eventQueue {
 func (q *eventQueue) add(stream string, name weir.EventName, p store.Push) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	full := len(q.waiting) >= maxEvents
+	if full && !q.dropped {
+		q.log.Warn("events of targets are dropped: too many wait to be saved", "stream", stream)
+	}
+	if q.dropped = full; full {
+		return
+	}
 	q.waiting = append(q.waiting, event{stream, name, p, time.Now()})
 	select {
 	case q.wake <- struct{}{}:

@@ -30,8 +30,9 @@ func (s *server) openLive(ctx context.Context) (err error) {
 			left.Free, left.Keep, err = blob.Room(s.cfg.Data, s.cfg.MinFree)
 			return left, err
 		},
-		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
-		Release: s.askToRelease,
+		Targets:   func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
+		Release:   s.askToRelease,
+		Published: s.metrics.observePart,
 	}
 	if s.sharedStorage() {
 		o.Upload = s.media

@@ -31,6 +31,9 @@ type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	parts    prometheus.Histogram
+	bucket   prometheus.Histogram
+	failures prometheus.Counter // of the bucket
 }
 
 func newMetrics(v Version) *metrics {
@@ -44,6 +47,20 @@ func newMetrics(v Version) *metrics {
 			Name: "weir_http_request_duration_seconds",
 			Help: "Time to serve a request, by route.",
 		}, []string{"route"}),
+		parts: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "weir_live_part_publish_seconds",
+			Help:    "Time from the last frame of a part until viewers can fetch it.",
+			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
+		}),
+		bucket: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "weir_storage_request_duration_seconds",
+			Help:    "Time until the bucket begins its response, by request.",
+			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_storage_errors_total",
+			Help: "Requests to the bucket that failed or were refused.",
+		}),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -55,6 +72,9 @@ func newMetrics(v Version) *metrics {
 		}, func() float64 { return 1 }),
 		m.requests,
 		m.seconds,
+		m.parts,
+		m.bucket,
+		m.failures,
 	)
 	return m
 }
@@ -79,6 +99,17 @@ func (m *metrics) observe(_ context.Context, route string, status int, took time
 	}
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// observePart counts a part of a live stream that viewers can fetch.
+func (m *metrics) observePart(lag time.Duration) { m.parts.Observe(lag.Seconds()) }
+
+// observeBucket counts a request to the bucket.
+func (m *metrics) observeBucket(took time.Duration, failed bool) {
+	m.bucket.Observe(took.Seconds())
+	if failed {
+		m.failures.Inc()
+	}
 }
 
 // opsHandler serves /metrics and /debug/pprof for the operator. It does not show the command line, which may
@@ -128,6 +159,16 @@ func (s *server) addMetrics() {
 		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", func() int64 { return hook().Blocked }},
 		gauge{"weir_webhook_busy_total", "Access checks, resends and tests of webhooks refused because too many of the account wait for a response.", func() int64 { return hook().Busy }},
 
+		gauge{"weir_heartbeat_age_seconds", "Seconds since the last heartbeat of this node was written to the database.", func() int64 { return seconds(s.store.HeartbeatAge()) }},
+		gauge{"weir_tasks_waiting", "Tasks of all nodes that wait, up to 10000; -1 = unknown.", s.counted(func(ctx context.Context) (int64, error) {
+			tasks, _, err := s.store.QueueLength(ctx, time.Now())
+			return tasks, err
+		})},
+		gauge{"weir_tasks_oldest_waiting_seconds", "How long the oldest of these tasks has waited; -1 = unknown.", s.counted(func(ctx context.Context) (int64, error) {
+			_, oldest, err := s.store.QueueLength(ctx, time.Now())
+			return seconds(oldest), err
+		})},
+
 		gauge{"weir_connections_anonymous", "HTTP connections whose last request had no valid key.", func() int64 { return open().Anonymous }},
 		gauge{"weir_connections_authenticated", "HTTP connections whose last request had a valid key.", func() int64 { return open().Authenticated }},
 		gauge{"weir_connections_waiting", "Connections of encoders that have not shown a valid stream key yet.", func() int64 { return open().Waiting }},
@@ -167,6 +208,9 @@ func (s *server) addMetrics() {
 		)
 	}
 }
+
+// seconds are whole ones.
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // counted returns the value of a gauge that the store counts.
 func (s *server) counted(count func(context.Context) (int64, error)) func() int64 {
@@ -230,6 +274,10 @@ func (s *server) addLiveMetrics() {
 		gauge{"weir_live_received_bytes_total", "Bytes of media that encoders sent.", func() int64 { return onAir().BytesIn }},
 		gauge{"weir_live_parts_total", "Parts of segments that were written.", func() int64 { return onAir().Parts }},
 		gauge{"weir_live_lost_frames_total", "Frames that renditions, multistream targets and viewers over WebRTC were too slow for.", func() int64 { return onAir().LostFrames }},
+		gauge{"weir_live_beat_age_seconds", "Seconds since the state of the streams on this node was saved; of the session that has waited longest.", func() int64 { return seconds(onAir().BeatAge) }},
+		gauge{"weir_live_rendition_lag_seconds", "Seconds by which the slowest rendition is behind its source.", func() int64 { return seconds(onAir().RungLag) }},
+		gauge{"weir_live_handovers_total", "Sessions that this node continued after another one.", func() int64 { return onAir().Handovers }},
+		gauge{"weir_live_skipped_numbers_total", "Segment numbers that were left out in these handovers.", func() int64 { return onAir().Skipped }},
 		gauge{"weir_ingest_connections", "Connections of encoders.", func() int64 { return encoders().Connections }},
 		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", func() int64 { return onAir().Admitted }},
 		gauge{"weir_ingest_refused_total", "Encoders refused: an invalid stream key, a suspended stream, too many reconnects, or a full disk.", func() int64 { return onAir().Refused }},

@@ -149,6 +149,11 @@ func (s *server) playbackOf(r *http.Request, id string) (string, error) {
 			return "", err
 		}
 	}
+	if s.hub != nil {
+		if playback, open := s.hub.PlaybackOf(id); open { // also while the database is away
+			return playback, nil
+		}
+	}
 	stream, err := s.store.StreamByKey(r.Context(), weir.Secret(id))
 	return stream.PlaybackID, err
 }

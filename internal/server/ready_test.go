@@ -4,44 +4,80 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/account"
 	"weir/internal/config"
+	"weir/internal/live"
 	"weir/internal/store"
 	"weir/internal/store/storetest"
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
+// A node is ready for viewers and encoders whatever its database does, and for callers of the API only
+// while that can be read and written.
 func TestReadiness(t *testing.T) {
 	o := store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"}
 	st, err := store.Open(t.Context(), storetest.SQLite(t, store.Open, o), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{store: st, http: &httpServer{}}
+	free := live.Space{Free: 100, Keep: 100}
+	hub, err := live.New(t.Context(), live.Options{
+		Store: st, Dir: t.TempDir(), Node: "here", SessionTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Space: func() (live.Space, error) { return free, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{store: st, hub: hub, http: &httpServer{}}
 	ready := http.HandlerFunc(s.readiness)
-	want := func(status int, body string) {
+	want := func(of string, status int, body string) {
 		t.Helper()
-		if gotStatus, got := get(t, ready, "/readyz"); gotStatus != status || got != body {
-			t.Errorf("%d %s, want %d %s", gotStatus, got, status, body)
+		if gotStatus, got := get(t, ready, "/readyz"+of); gotStatus != status || got != body {
+			t.Errorf("/readyz%s: %d %s, want %d %s", of, gotStatus, got, status, body)
 		}
 	}
-	want(503, `{"ok":false,"why":"starting or draining"}`)
+	const ok, viewers, encoders, callers = `{"ok":true}`, "?for=viewers", "?for=encoders", "?for=api"
+	all := []string{"", viewers, encoders, callers}
+	for _, of := range all {
+		want(of, 503, `{"ok":false,"why":"starting or draining"}`)
+	}
+	want("?for=nothing", 400, `{"ok":false,"why":"for must be viewers, encoders or api"}`)
 	s.http.ready.Store(true)
-	want(200, `{"ok":true}`)
+	for _, of := range all {
+		want(of, 200, ok)
+	}
 	for err, body := range map[error]string{
 		weir.Errorf(weir.Full, "full"): `{"ok":false,"why":"the database can't be written: its disk is full"}`,
 		errors.New("locked"):           `{"ok":false,"why":"the database can't be written"}`,
 	} {
 		s.written.err = err // as if the last try had failed
-		want(503, body)
+		want(callers, 503, body)
+		want("", 200, ok)
+	}
+	run, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	free.Free = 70
+	go func() { ended <- hub.Run(run) }()
+	wait.Until(t, "the full disk is noticed", func() bool { status, _ := get(t, ready, "/readyz"+encoders); return status != 200 })
+	want(encoders, 503, `{"ok":false,"why":"the disk is too full for new encoders"}`)
+	want(viewers, 200, ok)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 	st.Close()
-	want(503, `{"ok":false,"why":"the database does not answer"}`)
+	want(callers, 503, `{"ok":false,"why":"the database does not answer"}`)
+	want(viewers, 200, ok)
+	s.hub = nil
+	want(encoders, 503, `{"ok":false,"why":"this node takes no encoders: it does not run live"}`)
 }
 
 // Anybody may ask whether weir is ready, and must not make it write for that.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,27 +139,55 @@ func healthy(w http.ResponseWriter, _ *http.Request) {
 	writeHealth(w, http.StatusOK, `{"ok":true}`)
 }
 
-// readiness serves GET /readyz: this node accepts requests.
+// readiness serves GET /readyz?for=…: whether this node can do what a balancer has it for. Viewers
+// and encoders need nothing of the database: a node that asked it would be taken out together with
+// all others, just when streams go on from what each of them knows.
 func (s *server) readiness(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-	defer cancel()
-	switch {
-	case !s.http.ready.Load():
-		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"starting or draining"}`)
+	var why string
+	switch purpose := r.URL.Query().Get("for"); {
+	case !slices.Contains([]string{"", "viewers", "encoders", "api"}, purpose):
+		writeHealth(w, http.StatusBadRequest, `{"ok":false,"why":"for must be viewers, encoders or api"}`)
 		return
-	case s.store.Ping(ctx) != nil:
-		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database does not answer"}`)
+	case !s.http.ready.Load():
+		why = "starting or draining"
+	case purpose == "encoders":
+		why = s.refusesEncoders()
+	case purpose == "api":
+		why = s.refusesCallers(r.Context())
+	}
+	if why != "" {
+		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"`+why+`"}`)
 		return
 	}
-	err := s.written.check(r.Context(), s.store.TryWrite)
+	healthy(w, r)
+}
+
+// refusesEncoders returns why a new encoder should go to another node; "" = it need not.
+func (s *server) refusesEncoders() string {
+	switch {
+	case s.hub == nil:
+		return "this node takes no encoders: it does not run live"
+	case s.hub.RefusesNew():
+		return "the disk is too full for new encoders"
+	}
+	return ""
+}
+
+// refusesCallers returns why requests of the API would fail; "" = they would not.
+func (s *server) refusesCallers(ctx context.Context) string {
+	ping, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if s.store.Ping(ping) != nil {
+		return "the database does not answer"
+	}
+	err := s.written.check(ctx, s.store.TryWrite)
 	switch {
 	case err == nil:
-		healthy(w, r)
+		return ""
 	case weir.KindOf(err) == weir.Full:
-		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database can't be written: its disk is full"}`)
-	default:
-		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database can't be written"}`)
+		return "the database can't be written: its disk is full"
 	}
+	return "the database can't be written"
 }
 
 // writeCheck tries to write to the database, at most every writeEvery: anybody may ask for it.

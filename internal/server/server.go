@@ -210,7 +210,7 @@ func (s *server) report() weir.NodeReport {
 }
 
 func (s *server) openMedia(context.Context) (err error) {
-	o := blob.Options{Log: s.logger("blob")}
+	o := blob.Options{Log: s.logger("blob"), Observe: s.metrics.observeBucket}
 	if dir, local := s.cfg.MediaDir(); local {
 		o.FreeSpace = func(need int64) error { return blob.ReserveAt(dir, s.cfg.MinFree, need) }
 	}

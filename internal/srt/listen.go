@@ -145,7 +145,7 @@ func rejection(err error) gosrt.RejectionReason {
 		return gosrt.REJX_NOTFOUND
 	case weir.Refused, weir.Denied:
 		return gosrt.REJX_FORBIDDEN
-	case weir.Busy:
+	case weir.Busy, weir.Outage:
 		return gosrt.REJX_DOWN
 	case weir.Full:
 		return gosrt.REJX_NOROOM

@@ -218,6 +218,7 @@ func TestRejections(t *testing.T) {
 		weir.ErrNotFound():                         gosrt.REJX_NOTFOUND,
 		weir.Errorf(weir.Refused, "suspended"):     gosrt.REJX_FORBIDDEN,
 		weir.Errorf(weir.Busy, "shutting down"):    gosrt.REJX_DOWN,
+		weir.Errorf(weir.Outage, "no database"):    gosrt.REJX_DOWN,
 		weir.Errorf(weir.Full, "no disk space"):    gosrt.REJX_NOROOM,
 		errors.New("the database does not answer"): gosrt.REJX_ISE,
 	} {

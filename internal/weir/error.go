@@ -31,7 +31,7 @@ const (
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
 	Full            Kind = "full"            // the operator's disk is full; send the same request when there is free space
-	Outage          Kind = "outage"          // send the same request later: the database does not answer, or refuses writes
+	Outage          Kind = "outage"          // send the same request later: the database or the storage does not answer, or refuses writes
 )
 
 var statuses = map[Kind]int{

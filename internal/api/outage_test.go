@@ -1,0 +1,104 @@
+package api
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"weir/internal/store/pgtest"
+	"weir/internal/wait"
+	"weir/internal/weir"
+)
+
+// newUploadsOnPostgreSQL is newUploads on a database that can go away.
+func newUploadsOnPostgreSQL(t *testing.T) (u *uploads, database string) {
+	t.Helper()
+	database = engines()["postgres"](t)
+	f := openFixture(t, database)
+	t.Cleanup(f.store.Close)
+	f.addUser(t, f.server.Accounts, "ann")
+	u = &uploads{fixture: f, TB: t}
+	u.restart(nil)
+	return u, database
+}
+
+// Without a database, every request that needs it says so, and when to come again.
+func TestRequestsWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	u, database := newUploadsOnPostgreSQL(t)
+	r := u.request()
+	at := u.begin(r, "Upload-Length", "10")
+	back := pgtest.Cut(t, database)
+	for _, tt := range []struct{ method, path, body string }{
+		{"GET", "/stream", ""},
+		{"GET", "/stream/" + weir.NewID(), ""},
+		{"POST", "/stream", `{"name":"x"}`},
+		{"PATCH", "/stream/" + weir.NewID(), `{"record":true}`},
+		{"DELETE", "/asset/" + r.Asset.ID, ""},
+		{"GET", "/asset", ""},
+		{"POST", "/asset/request-upload", `{"name":"x"}`},
+		{"GET", "/task", ""},
+		{"GET", "/webhook", ""},
+		{"POST", "/user/token", `{"email":"ann@example.com","password":"correct horse battery"}`},
+		{"PUT", strings.TrimPrefix(r.URL, u.web.URL+"/api"), "film"},
+		{"POST", strings.TrimPrefix(r.TusEndpoint, u.web.URL+"/api"), ""},
+		{"HEAD", strings.TrimPrefix(at, u.web.URL+"/api"), ""},
+		{"PATCH", strings.TrimPrefix(at, u.web.URL+"/api"), "film"},
+	} {
+		headers := []string{"Content-Type", "application/json", "Authorization", "Bearer " + u.vars["ann.key"]}
+		if strings.Contains(tt.path, "/upload/tus") {
+			headers = []string{"Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/offset+octet-stream"}
+			if tt.method == "POST" {
+				headers = []string{"Tus-Resumable", "1.0.0", "Upload-Length", "10"}
+			}
+		}
+		g := u.send(tt.method, u.web.URL+"/api"+tt.path, strings.NewReader(tt.body), headers...)
+		path, _, _ := strings.Cut(tt.path, "?")
+		if g.StatusCode != 503 || g.Header.Get("Retry-After") == "" || tt.method != "HEAD" && !strings.Contains(g.body, "database") {
+			t.Errorf("%s %s: %d %s, Retry-After %q", tt.method, path, g.StatusCode, g.body, g.Header.Get("Retry-After"))
+		}
+	}
+	back()
+	u.phases(r, weir.AssetUploading, weir.TaskPending)
+	if g := u.add(at, 0, strings.NewReader("film is 10")); g.StatusCode != 204 || u.kept(r) != "film is 10" {
+		t.Errorf("with a database: %d %s", g.StatusCode, g.body)
+	}
+}
+
+// The database goes away while an upload arrives: what has come is kept, and the upload ends when the
+// database is back.
+func TestTusWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	u, database := newUploadsOnPostgreSQL(t)
+	r := u.request()
+	whole := film(1000)
+	at := u.begin(r, "Upload-Length", "1000")
+	body, sent := io.Pipe()
+	answered := make(chan uploadReply)
+	go func() { answered <- u.add(at, 0, body) }()
+	if _, err := io.WriteString(sent, whole[:600]); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the request is being read", func() bool {
+		state, _, err := u.server.Media.Get(t.Context(), infoKey(r.Asset.ID), 0, -1)
+		if err != nil {
+			return false
+		}
+		defer state.Close()
+		text, _ := io.ReadAll(state)
+		return strings.Contains(string(text), "writer")
+	})
+	back := pgtest.Cut(t, database)
+	if _, err := io.WriteString(sent, whole[600:]); err != nil {
+		t.Fatal(err)
+	}
+	_ = sent.Close()
+	if g := wait.Receive(t, "a response", answered); g.StatusCode != 503 || g.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", g.StatusCode, g.body)
+	}
+	back()
+	if n := u.offset(at); n != len(whole) || u.kept(r) != whole {
+		t.Errorf("%d of %d bytes are kept", n, len(whole))
+	}
+	u.phases(r, weir.AssetWaiting, weir.TaskWaiting)
+}
