@@ -28,6 +28,9 @@ func (s *session) connect(p *Publisher, tracks []cmaf.Track, now time.Time) erro
 	s.audio.drainAAC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.released {
+		return ErrHandedOver
+	}
 	if err := s.conn.allowance.countChange(now); err != nil {
 		return err
 	}

@@ -257,15 +257,13 @@ func TestHandoverShowsEarlierSegments(t *testing.T) {
 func TestHandoverWithoutGaps(t *testing.T) {
 	a, b := twoTestHubs(t)
 	a.carry(7)
-	b.hub.o.Release = func(ctx context.Context, node, streamID string) error {
+	b.hub.o.Release = func(ctx context.Context, node, _, streamID string) (weir.Numbers, error) {
 		if node != a.hub.o.Node {
 			t.Errorf("node %q is asked to let go of the stream", node)
 		}
-		if err := a.hub.Release(ctx, streamID); err != nil {
-			return err
-		}
+		numbers, err := a.hub.Release(ctx, streamID)
 		a.upload()
-		return nil
+		return numbers, err
 	}
 	encoder := a.broadcast().session.conn.publisher
 	second := b.carry(7)
@@ -280,13 +278,15 @@ func TestHandoverWithoutGaps(t *testing.T) {
 			}
 		}
 	}
-	if err := a.hub.Release(t.Context(), "unknown"); weir.KindOf(err) != weir.NotFound {
+	if _, err := a.hub.Release(t.Context(), "unknown"); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("a stream that is not here: %v", err)
 	}
 
 	// Once an encoder is connected, what the node said before does not count.
 	b.hub.beat(t.Context())
-	a.hub.o.Release = func(context.Context, string, string) error { return weir.Errorf(weir.Upstream, "gone") }
+	a.hub.o.Release = func(context.Context, string, string, string) (weir.Numbers, error) {
+		return weir.Numbers{}, weir.Errorf(weir.Upstream, "gone")
+	}
 	if third := a.carry(3); third < second+16 {
 		t.Errorf("the third period begins with %d; the second began with %d and its node did not answer", third, second)
 	}
@@ -299,7 +299,9 @@ func TestHandoverAwaitsLastSegment(t *testing.T) {
 	a.carry(7)
 	storage := &countedLists{Store: b.hub.o.Upload}
 	b.hub.o.Upload, b.hub.o.maxLoad = storage, time.Hour
-	b.hub.o.Release = func(ctx context.Context, _, streamID string) error { return a.hub.Release(ctx, streamID) }
+	b.hub.o.Release = func(ctx context.Context, _, _, streamID string) (weir.Numbers, error) {
+		return a.hub.Release(ctx, streamID)
+	}
 	if err := b.publish().send(3); err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,7 @@ type session struct {
 	recorded int64         // bytes of the recording, as of the last beat or its end
 	counted  int64         // the same of the last beat that the store has
 	stopped  bool          // it does not continue on this node
+	released bool          // another node has asked for it; the store must give it to this one again
 	over     bool          // it does not continue anywhere
 }
 
@@ -104,7 +105,7 @@ func (s *session) endRecording(why string) {
 func (s *session) renew(lease store.OnAir) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lease = lease
+	s.lease, s.released = lease, false
 }
 
 // beat returns the state of the session for the store.
