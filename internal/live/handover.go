@@ -73,8 +73,12 @@ func (b *Broadcast) willShow(name string) bool {
 	return err == nil || slices.Contains(s.ladder.expected(), name)
 }
 
-// maxRelease is how long an encoder waits for the node that it was connected to before.
-const maxRelease = time.Second
+const (
+	// maxRelease is how long an encoder waits for the node that it was connected to before.
+	maxRelease = time.Second
+	// maxReport is how long that node waits for the store.
+	maxReport = 400 * time.Millisecond
+)
 
 // askToRelease asks the node that carries a stream, or did, to release it, so that segment numbers
 // continue without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js
@@ -97,7 +101,7 @@ func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
 }
 
 // Release disconnects the encoder of a stream, because it has connected to another node, and returns
-// how far its media is. The store need not be there for that. No encoder continues here before the
+// how far its media is, to the store too if that is there. No encoder continues here before the
 // store gives the session to this node again.
 func (h *Hub) Release(ctx context.Context, streamID string) (weir.Numbers, error) {
 	h.mu.Lock()
@@ -116,7 +120,16 @@ func (h *Hub) Release(ctx context.Context, streamID string) (weir.Numbers, error
 			return weir.Numbers{}, err
 		}
 	}
-	last := s.beat(time.Now())
+	now := time.Now()
+	last := s.beat(now)
+	ctx, cancel := context.WithTimeout(ctx, maxReport)
+	defer cancel()
+	if err := h.o.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.RenewOnAir(ctx, []store.Beat{last}, now)
+		return err
+	}); err != nil {
+		s.log.Info("the stream is released without the store", "err", err)
+	}
 	return weir.Numbers{Epoch: last.Epoch, Sequence: last.NextSequence, Discontinuities: last.NextDiscontinuities}, nil
 }
 

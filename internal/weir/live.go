@@ -22,6 +22,13 @@ const (
 	MaxUnreportedShown = unreportedAtOnce + int64(shownFor/segmentTime)
 )
 
+// MayShow reports whether a node that could not report for so long may show the segment with a number, if
+// next was the first one that it had not shown. Then nobody who continues its numbers uses that one. Half
+// of the first numbers are kept back for beats that were left out.
+func MayShow(number, next int64, silent time.Duration) bool {
+	return number < next+unreportedAtOnce/2+int64(silent/segmentTime)
+}
+
 // unreported returns how many segments and discontinuities a node may have shown to viewers since its
 // last beat.
 func (a *OnAir) unreported(now time.Time) int64 {
@@ -99,12 +106,12 @@ type Beat struct {
 	Pushes []TargetHealth // to multistream targets
 }
 
-// Take gives the stream to a node to which an encoder has connected.
+// Take gives the stream to a node to which an encoder has connected, after Begin or Move if the session is
+// new there. It is no beat: the node does not say how far it is.
 func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Node, a.Connected, a.Timeout, a.Final = node, true, timeout, false
 	a.Epoch++
-	a.ClosesAt = At(now.Add(OnAirLease + timeout))
-	a.Renew(now)
+	a.ExpiresAt, a.ClosesAt = At(now.Add(OnAirLease)), At(now.Add(OnAirLease+timeout))
 }
 
 // Resume gives the stream back to its node after a restart, which may have changed the timeout. A
@@ -114,9 +121,11 @@ func (a *OnAir) Resume(timeout time.Duration, now time.Time) {
 	a.Timeout, a.Silent, a.Final = timeout, max(0, now.Sub(a.SeenAt.Time())), false
 	if !a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(a.Timeout))
+	} else if !a.Overdue(now) {
+		a.ClosesAt = At(now.Add(OnAirLease + a.Timeout))
 	}
 	a.Epoch++
-	a.Renew(now)
+	a.ExpiresAt = At(now.Add(OnAirLease))
 }
 
 // Reconnect puts a stream back on air that was taken off because its node sent no beats. No other
@@ -164,7 +173,7 @@ func (a *OnAir) Begin(sessionID string, now time.Time) {
 	if a.Epoch > 0 && !a.Exact(now) {
 		a.SkipUnreported(now)
 	}
-	a.SessionID, a.Ending = sessionID, ""
+	a.SessionID, a.Ending, a.SeenAt = sessionID, "", At(now)
 	a.Sequence, a.Discontinuities = a.NextSequence, a.NextDiscontinuities
 }
 

@@ -238,7 +238,7 @@ func TestOnAirTimes(t *testing.T) {
 	check("a return", state{2, true, 40, 100})
 	a.Expire()
 	check("silence", state{2, false, 40, 100})
-	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(30))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
+	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(20))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
 		t.Error("media that is newer than the silence revives a stream, and only in time")
 	}
 	a.Reconnect(at(45))
@@ -346,6 +346,20 @@ func TestSkippedNumbers(t *testing.T) {
 		a.Begin("two", now)
 		if a.Sequence != 100 || a.Discontinuities != 10 {
 			t.Errorf("%v after its end by its node, the next session begins with %d and %d", tt.silent, a.Sequence, a.Discontinuities)
+		}
+	}
+}
+
+// What a node may show that can't report is below what another one continues with, at any time.
+func TestMayShow(t *testing.T) {
+	for silent := time.Duration(0); silent < 10*time.Minute; silent += 700 * time.Millisecond {
+		var a OnAir
+		a.Begin("one", airTime)
+		a.Take("node-a", time.Minute, airTime)
+		a.ApplyBeat(Beat{NextSequence: 100})
+		a.Move(airTime.Add(silent))
+		if MayShow(a.Sequence, 100, silent) || !MayShow(100+int64(silent/(2*time.Second)), 100, silent) {
+			t.Fatalf("after %v another node continues with %d", silent, a.Sequence)
 		}
 	}
 }

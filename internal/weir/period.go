@@ -61,5 +61,6 @@ func (a *OnAir) Move(now time.Time) {
 		a.NextSequence += a.unreported(now)
 		a.NextDiscontinuities += int64(max(0, now.Sub(a.SeenAt.Time())-shownFor) / segmentTime)
 	}
+	a.SeenAt = At(now)
 	a.Sequence, a.Discontinuities = a.NextSequence, max(a.Discontinuities, a.NextDiscontinuities-1)
 }
