@@ -28,6 +28,14 @@ func (s *session) connect(p *Publisher, tracks []cmaf.Track, now time.Time) erro
 	s.audio.drainAAC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.released {
+		return ErrHandedOver
+	}
+	for _, r := range s.renditions.source() {
+		if n, _ := r.totals(); !s.numbers.mayShow(n, now) {
+			return weir.Errorf(weir.Busy, "the encoder connects too often while the database is away; try again in a few seconds")
+		}
+	}
 	if err := s.conn.allowance.countChange(now); err != nil {
 		return err
 	}
@@ -57,7 +65,7 @@ func (s *session) clockAt(now time.Time) *clock {
 // startPackers makes the packers of a publisher, at its first frame that players can begin with. aac
 // encodes its audio; nil = the audio is packed as it comes.
 func (s *session) startPackers(p *Publisher, first Frame, aac *aacEncoder) error {
-	m := &muxer{timeline: s.ladder.sourceTimeline()}
+	m := &muxer{timeline: s.ladder.sourceTimeline(), numbers: &s.numbers}
 	defer func() {
 		if aac != nil && s.audio.aac != aac {
 			aac.release()

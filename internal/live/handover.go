@@ -73,47 +73,64 @@ func (b *Broadcast) willShow(name string) bool {
 	return err == nil || slices.Contains(s.ladder.expected(), name)
 }
 
-// maxRelease is how long an encoder waits for the node that it was connected to before.
-const maxRelease = time.Second
+const (
+	// maxRelease is how long an encoder waits for the node that it was connected to before.
+	maxRelease = time.Second
+	// maxReport is how long that node waits for the store.
+	maxReport = 400 * time.Millisecond
+)
 
-// askToRelease asks the node that carries a stream to release it, so that segment numbers continue
-// without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js forgets the
-// end of the old media behind such gaps, and then may wait there until the playlist has moved on.
+// askToRelease asks the node that carries a stream, or did, to release it, so that segment numbers
+// continue without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js
+// forgets the end of the old media behind such gaps, and then may wait there until the playlist has
+// moved on. A node whose lease is over is asked too: it may only be cut off from the database.
 func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
-	air, err := h.o.Store.OnAirOf(ctx, stream.PlaybackID)
-	if h.o.Release == nil || err != nil || air.Node == h.o.Node || air.Final || air.ExpiresAt < weir.At(time.Now()) {
+	node, url, err := h.o.Store.Unreported(ctx, stream.ID)
+	if h.o.Release == nil || err != nil || node == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxRelease)
-	defer cancel()
-	if err := h.o.Release(ctx, air.Node, stream.ID); err != nil {
-		h.o.Log.Info("segment numbers are skipped: the previous node did not report its last segment", "stream", stream.ID, "node", air.Node, "err", err)
+	asking, cancel := context.WithTimeout(ctx, maxRelease)
+	numbers, err := h.o.Release(asking, node, url, stream.ID)
+	cancel()
+	if err == nil {
+		err = h.o.Store.Tx(ctx, func(tx *store.Tx) error { return tx.Reported(ctx, stream.ID, numbers, time.Now()) })
+	}
+	if err != nil {
+		h.o.Log.Info("segment numbers are skipped: the previous node did not report its last segment", "stream", stream.ID, "node", node, "err", err)
 	}
 }
 
-// Release disconnects the encoder of a stream, because it has connected to another node, and reports
-// how far its media is.
-func (h *Hub) Release(ctx context.Context, streamID string) error {
+// Release disconnects the encoder of a stream, because it has connected to another node, and returns
+// how far its media is, to the store too if that is there. No encoder continues here before the
+// store gives the session to this node again.
+func (h *Hub) Release(ctx context.Context, streamID string) (weir.Numbers, error) {
 	h.mu.Lock()
 	s := h.sessions[streamID]
 	h.mu.Unlock()
 	if s == nil {
-		return weir.ErrNotFound()
+		return weir.Numbers{}, weir.ErrNotFound()
 	}
 	s.mu.Lock()
+	s.released = true
 	p := s.conn.publisher
 	s.mu.Unlock()
 	if p != nil {
 		p.stop(errTakenOver)
 		if err := s.disconnect(p, false); err != nil {
-			return err
+			return weir.Numbers{}, err
 		}
 	}
 	now := time.Now()
-	return h.o.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.RenewOnAir(ctx, []store.Beat{s.beat(now)}, now)
+	last := s.beat(now)
+	ctx, cancel := context.WithTimeout(ctx, maxReport)
+	defer cancel()
+	if err := h.o.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.RenewOnAir(ctx, []store.Beat{last}, now)
 		return err
-	})
+	}); err != nil {
+		s.log.Info("the stream is released without the store", "err", err)
+	}
+	return weir.Numbers{Epoch: last.Epoch, Sequence: last.NextSequence, Discontinuities: last.NextDiscontinuities}, nil
 }
 
 // maxUnreported is by how much the media of a node may be longer than it has reported.

@@ -205,7 +205,7 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 			continue
 		}
 		tracks, at := period.Tracks(), e.session.Earlier[i]
-		if p == nil || p.discontinuities != at.Discontinuities || !p.addGaps(e.session.CreatedAt.Time(), at.First) {
+		if p == nil || !p.raise(at.Discontinuities) || !p.addGaps(e.session.CreatedAt.Time(), at.First) {
 			p = newEarlierSegments(at.First, at.Discontinuities)
 		}
 		p.periods = append(p.periods, earlierPeriod{at.First, int64(len(segments)), media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
@@ -213,13 +213,29 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 			p.addSegment(segment, tracks[inits[n]], int(at.First)+inits[n])
 		}
 	}
-	if p == nil || p.discontinuities != e.lease.Discontinuities || p.next > e.lease.Sequence {
+	if p == nil || !p.raise(e.lease.Discontinuities) || p.next > e.lease.Sequence {
 		// Nothing is stored, or its numbers are not those that players have seen.
-		p = newEarlierSegments(e.session.Before().Next, e.lease.Discontinuities)
+		p = newEarlierSegments(max(e.session.Before().Next, e.lease.Sequence-maxGaps), e.lease.Discontinuities)
 		p.end, p.track, p.init = start-gapDuration*time.Duration(e.lease.Sequence-p.next), track, init
 	}
 	p.addGaps(e.session.CreatedAt.Time(), e.lease.Sequence)
 	return p
+}
+
+// maxGaps is how many gaps a playlist begins with. The node before may have removed earlier ones from its
+// playlists, if it went on for longer than these show a segment after it could not report any more.
+const maxGaps = weir.MaxUnreportedShown
+
+// raise adds to the discontinuities before the first segment, so that there are so many before the next
+// one. They must not be fewer than players have seen, and the node before may have had some that are not
+// stored. It returns false if there are more already.
+func (p *earlierSegments) raise(discontinuities int64) bool {
+	more := discontinuities - p.discontinuities
+	if more < 0 {
+		return false
+	}
+	p.breaks, p.last.breaks, p.discontinuities = p.breaks+more, p.last.breaks+more, discontinuities
+	return true
 }
 
 // addSegment appends a segment.

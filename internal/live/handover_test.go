@@ -257,15 +257,13 @@ func TestHandoverShowsEarlierSegments(t *testing.T) {
 func TestHandoverWithoutGaps(t *testing.T) {
 	a, b := twoTestHubs(t)
 	a.carry(7)
-	b.hub.o.Release = func(ctx context.Context, node, streamID string) error {
+	b.hub.o.Release = func(ctx context.Context, node, _, streamID string) (weir.Numbers, error) {
 		if node != a.hub.o.Node {
 			t.Errorf("node %q is asked to let go of the stream", node)
 		}
-		if err := a.hub.Release(ctx, streamID); err != nil {
-			return err
-		}
+		numbers, err := a.hub.Release(ctx, streamID)
 		a.upload()
-		return nil
+		return numbers, err
 	}
 	encoder := a.broadcast().session.conn.publisher
 	second := b.carry(7)
@@ -280,15 +278,84 @@ func TestHandoverWithoutGaps(t *testing.T) {
 			}
 		}
 	}
-	if err := a.hub.Release(t.Context(), "unknown"); weir.KindOf(err) != weir.NotFound {
+	if _, err := a.hub.Release(t.Context(), "unknown"); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("a stream that is not here: %v", err)
 	}
 
 	// Once an encoder is connected, what the node said before does not count.
 	b.hub.beat(t.Context())
-	a.hub.o.Release = func(context.Context, string, string) error { return weir.Errorf(weir.Upstream, "gone") }
+	a.hub.o.Release = func(context.Context, string, string, string) (weir.Numbers, error) {
+		return weir.Numbers{}, weir.Errorf(weir.Upstream, "gone")
+	}
 	if third := a.carry(3); third < second+16 {
 		t.Errorf("the third period begins with %d; the second began with %d and its node did not answer", third, second)
+	}
+}
+
+// A node that can't reach the store says how far it is all the same, and lets no encoder in before the store
+// gives it the session again.
+func TestHandoverWithoutStore(t *testing.T) {
+	a, b := twoTestHubs(t)
+	e := a.publish()
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context())
+	if err := e.send(20); err != nil { // ten segments, which the store does not know of
+		t.Fatal(err)
+	}
+	session := e.session
+	a.store.Close()
+	b.hub.o.Release = func(ctx context.Context, _, _, streamID string) (weir.Numbers, error) {
+		return a.hub.Release(ctx, streamID)
+	}
+	second := b.publish()
+	if err := second.send(3); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := session.renditions.video.totals()
+	if got := second.session.lease.Sequence; got != next || next < 14 {
+		t.Errorf("the second node continues with %d, the first was at %d", got, next)
+	}
+	if err := session.connect(newPublisher(a.hub, a.stream, Source{Protocol: "test"}), testTracks(t), time.Now()); !errors.Is(err, ErrHandedOver) {
+		t.Errorf("an encoder that returns without the store: %v", err)
+	}
+	session.renew(session.lease)
+	if err := session.connect(newPublisher(a.hub, a.stream, Source{Protocol: "test"}), testTracks(t), time.Now()); err != nil {
+		t.Errorf("an encoder that returns with the store: %v", err)
+	}
+}
+
+// A node that can't report shows no numbers that another one may begin with, whatever its encoder does.
+func TestNumbersAreBounded(t *testing.T) {
+	a := newTestHub(t, false)
+	a.hub.o.Release = func(context.Context, string, string, string) (weir.Numbers, error) {
+		return weir.Numbers{}, weir.Errorf(weir.Upstream, "gone")
+	}
+	e := a.publish()
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context())
+	s, at := e.session, time.Now().Add(-20*time.Second)
+	s.beatSaved(at)
+	known := s.numbers.next
+	if err := e.send(58); err != nil { // 29 segments, if they were of two seconds
+		t.Fatal(err)
+	}
+	next, _ := s.renditions.video.totals()
+	if bound := known + 8 + int64(time.Since(at)/(2*time.Second)); next > bound || next < known+8+10 {
+		t.Errorf("the node that reported %d, and nothing for 20 seconds, has shown %d segments, want up to %d", known, next, bound)
+	}
+	if err := s.connect(newPublisher(a.hub, a.stream, Source{Protocol: "test"}), testTracks(t), at.Add(20*time.Second)); weir.KindOf(err) != weir.Busy {
+		t.Errorf("an encoder that reconnects: %v, want that it is to try again", err)
+	}
+	a.hub.beat(t.Context())
+	if err := e.send(6); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := s.renditions.video.totals(); after < next+2 {
+		t.Errorf("%d segments after the next beat, %d before", after, next)
 	}
 }
 
@@ -299,7 +366,9 @@ func TestHandoverAwaitsLastSegment(t *testing.T) {
 	a.carry(7)
 	storage := &countedLists{Store: b.hub.o.Upload}
 	b.hub.o.Upload, b.hub.o.maxLoad = storage, time.Hour
-	b.hub.o.Release = func(ctx context.Context, _, streamID string) error { return a.hub.Release(ctx, streamID) }
+	b.hub.o.Release = func(ctx context.Context, _, _, streamID string) (weir.Numbers, error) {
+		return a.hub.Release(ctx, streamID)
+	}
 	if err := b.publish().send(3); err != nil {
 		t.Fatal(err)
 	}

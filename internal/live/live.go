@@ -86,9 +86,9 @@ type Options struct {
 	// SessionTimeout is how long a session waits for its encoder to reconnect.
 	SessionTimeout time.Duration
 
-	// Release asks another node to disconnect the encoder of a stream and to report how far it was;
-	// nil = there is no other node.
-	Release func(ctx context.Context, node, streamID string) error
+	// Release asks another node, at a URL, to disconnect the encoder of a stream and to say how far it
+	// was; nil = there is no other node.
+	Release func(ctx context.Context, node, url, streamID string) (weir.Numbers, error)
 
 	// Space returns the free space of the disk with Dir; nil = there is always enough.
 	Space func() (Space, error)

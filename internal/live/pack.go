@@ -94,9 +94,20 @@ type muxer struct {
 	audio    *packer   // nil = no audio
 	timeline *timeline // for the rungs of a ladder; nil = there is none
 
+	numbers *numbers // which segments may begin; nil = all
+
 	waiting  []sample // audio that video has not reached yet
 	cuts     []int64  // where segments of audio are still to end, in ticks of audio
 	videoEnd int64    // where the packed video ends, in ticks of audio
+}
+
+// mayCut reports whether a segment may begin after the open one of a track.
+func (m *muxer) mayCut(p *packer) bool {
+	if m.numbers == nil {
+		return true
+	}
+	next, _ := p.out.totals()
+	return m.numbers.mayShow(next, time.Now())
 }
 
 // maxWaiting is how much audio waits for video that does not come.
@@ -105,7 +116,7 @@ const maxWaiting = 2 * time.Second
 func (m *muxer) addVideo(s sample) error {
 	v := m.video
 	half := int64(s.Duration) / 2
-	if s.Sync && v.segmentDuration(s.at+half) >= SegmentTarget {
+	if s.Sync && v.segmentDuration(s.at+half) >= SegmentTarget && m.mayCut(v) {
 		if err := v.endSegment(); err != nil {
 			return err
 		}
@@ -143,7 +154,7 @@ func (m *muxer) release() error {
 		if m.video != nil && alone && a.Track.Time(newest.at-s.at) < maxWaiting && len(m.waiting) < maxWaitingFrames {
 			return nil
 		}
-		cut := alone && a.segmentDuration(s.at) >= SegmentTarget
+		cut := alone && a.segmentDuration(s.at) >= SegmentTarget && m.mayCut(a)
 		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
 			cut, m.cuts = true, m.cuts[1:]
 		}

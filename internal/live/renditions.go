@@ -89,7 +89,7 @@ func (a *renditions) skipLost() error {
 	}
 	a.log.Warn("segments that were not synced to disk are lost", "up to", a.lease.NextSequence-1)
 	a.after = a.lease
-	a.after.SkipUnreported()
+	a.after.SkipUnreported(a.lease.SeenAt.Time().Add(a.lease.Silent))
 	for _, r := range a.source() {
 		if err := r.skip(a.after.NextSequence-r.base, a.after.NextDiscontinuities); err != nil {
 			return err

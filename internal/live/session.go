@@ -40,9 +40,11 @@ type session struct {
 	taps        taps          // readers of the frames beside the packager
 	health      health        // how the encoder does
 	lastBeat    time.Time     // when the store last had a beat, or the session was opened
+	numbers     numbers       // how far the store knows it is
 	recorded    int64         // bytes of the recording, as of the last beat or its end
 	counted     int64         // the same of the last beat that the store has
 	stopped     bool          // it does not continue on this node
+	released    bool          // another node has asked for it; the store must give it to this one again
 	over        bool          // it does not continue anywhere
 }
 
@@ -61,6 +63,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
 	s.uploads.to, s.uploads.prefix, s.uploads.period = o.Upload, "asset/"+info.ID, len(info.Earlier)
 	s.uploads.log, s.uploads.tracks, s.uploads.limit = s.log, map[string]*media.Uploaded{}, o.maxUpload
+	s.numbers = numbers{bounded: o.Release != nil, next: lease.NextSequence, at: time.Now().Add(-lease.Silent)}
 	s.taps.mu = &s.mu
 	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC, full: s.stopWriting}
 	var err error
@@ -107,7 +110,7 @@ func (s *session) endRecording(why string) {
 func (s *session) renew(lease store.OnAir) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lease = lease
+	s.lease, s.released = lease, false
 }
 
 // beat returns the state of the session for the store.
@@ -147,6 +150,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 		n, discontinuities := r.totals()
 		b.NextSequence, b.NextDiscontinuities = max(b.NextSequence, n), max(b.NextDiscontinuities, discontinuities)
 	}
+	s.numbers.reporting = b.NextSequence
 	return b
 }
 
@@ -156,7 +160,23 @@ func (s *session) beatSaved(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastBeat, s.counted = at, s.recorded
+	s.numbers.next, s.numbers.at = s.numbers.reporting, at
 	s.health.saved(weir.At(at.Add(-beatEvery / 2)))
+}
+
+// numbers are what others know of the numbers of segments, if there are other nodes: one that continues
+// the session must not use numbers that this one has shown.
+type numbers struct {
+	bounded   bool
+	reporting int64     // the first number that was not shown, as of the newest beat
+	next      int64     // the same of the last beat that the store has
+	at        time.Time // of that beat
+}
+
+// mayShow reports whether a number may be shown. While beats come through, it may.
+func (n *numbers) mayShow(number int64, now time.Time) bool {
+	silent := now.Sub(n.at)
+	return !n.bounded || silent < 2*beatEvery || weir.MayShow(number, n.next, silent)
 }
 
 // reported reports whether the store had a beat so lately that no other node has taken the session

@@ -72,18 +72,29 @@ func (s *server) sendRanges(w http.ResponseWriter, r *http.Request) {
 
 // release lets go of a stream whose encoder has connected to another node.
 func (s *server) release(w http.ResponseWriter, r *http.Request) {
-	if err := s.hub.Release(r.Context(), r.PathValue("stream")); err != nil {
+	numbers, err := s.hub.Release(r.Context(), r.PathValue("stream"))
+	if err != nil {
 		w.WriteHeader(weir.KindOf(err).Status())
+		return
 	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(numbers)
 }
 
+// numbersBytes is the maximum size of the response to that.
+const numbersBytes = 1 << 10
+
 // askToRelease asks another node to let go of a stream.
-func (s *server) askToRelease(ctx context.Context, node, streamID string) error {
-	body, err := s.askNode(ctx, http.MethodPost, node, releaseForNodes+streamID)
-	if err != nil {
-		return err
+func (s *server) askToRelease(ctx context.Context, node, url, streamID string) (n weir.Numbers, err error) {
+	if url == "" {
+		return n, weir.Errorf(weir.Upstream, "node %s has no address", node)
 	}
-	return body.Close()
+	body, err := s.askAt(ctx, http.MethodPost, node, url, releaseForNodes+streamID)
+	if err != nil {
+		return n, err
+	}
+	err = json.NewDecoder(io.LimitReader(body, numbersBytes)).Decode(&n)
+	return n, errors.Join(err, body.Close())
 }
 
 // askForRanges asks another node what there is of a session on it.
@@ -110,15 +121,20 @@ func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadClo
 
 // askNode sends a request to another node.
 func (s *server) askNode(ctx context.Context, method, node, path string) (io.ReadCloser, error) {
-	unreachable := func(err error) error {
-		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
-	}
 	base, err := s.store.NodeURL(ctx, node)
 	if weir.KindOf(err) == weir.NotFound {
-		return nil, unreachable(err)
+		return nil, weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
 	}
 	if err != nil {
 		return nil, err
+	}
+	return s.askAt(ctx, method, node, base, path)
+}
+
+// askAt sends a request to the node at a URL.
+func (s *server) askAt(ctx context.Context, method, node, base, path string) (io.ReadCloser, error) {
+	unreachable := func(err error) error {
+		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
 	}
 	resp, err := s.peers.Do(ctx, method, base, path, nil, nil)
 	if err != nil {

@@ -49,6 +49,7 @@ func TestClaimOfDeadNode(t *testing.T) {
 			if _, err := a.conn.exec(t.Context(), "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
 				return err
 			}
+			inTouch(t, b, time.Now())
 			return b.heartbeat(t.Context())
 		})
 	})

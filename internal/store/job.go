@@ -135,6 +135,20 @@ func (tx *Tx) CancelJobs(ctx context.Context, ref string) error {
 // JobTx is Tx for the end of a job: it fails when another node has the job by now, because this one
 // was taken for dead.
 func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
+	err := s.jobTx(ctx, job, do)
+	until := time.Now().Add(runOnFor)
+	for err != nil && weir.KindOf(err) == weir.Internal && !errors.Is(err, errLostJob) && s.jobs.runsOn(job.ID) && time.Now().Before(until) {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(runOnRetry):
+		}
+		err = s.jobTx(ctx, job, do)
+	}
+	return err
+}
+
+func (s *Store) jobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		_, owned, err := found(one(ctx, tx.conn, scanInt, "SELECT id FROM river_job WHERE id = $1 AND state = 'running' AND attempt = $2 AND "+
 			s.engine.jobClient()+" = $3"+s.engine.forUpdate(), job.ID, job.Attempt, s.node.client()))
@@ -150,6 +164,22 @@ func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 
 // errLostJob says that another node has the job by now.
 var errLostJob = errors.New("this node no longer owns the job")
+
+const (
+	// runOnFor is how long JobTx of a job that runs on waits for the database: less than ffmpeg may make
+	// no progress.
+	runOnFor   = 45 * time.Second
+	runOnRetry = time.Second
+)
+
+// RunOn lets a running job run on while this node is lost, until the database says that another node
+// has it, or until the caller calls end. JobTx waits for the database then. It is for jobs whose writes
+// are in a place that no other attempt uses, and that nobody sees before JobTx. All other jobs are
+// stopped before another node can have them.
+func (s *Store) RunOn(job Job) (end func()) {
+	s.jobs.runOn(job.ID, true)
+	return func() { s.jobs.runOn(job.ID, false) }
+}
 
 // jobsOfNode is how many jobs of its own queue a node runs at once: they move files, and more at
 // once would not be faster.
@@ -247,6 +277,7 @@ type running struct {
 type runningJob struct {
 	ref    string
 	cancel context.CancelCauseFunc
+	runsOn bool // see RunOn
 }
 
 // errJobCancelled is the cause that cancels the context of a cancelled job.
@@ -259,7 +290,7 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	if r.jobs == nil {
 		r.jobs = map[int64]runningJob{}
 	}
-	r.jobs[job.ID] = runningJob{job.Ref, cancel}
+	r.jobs[job.ID] = runningJob{ref: job.Ref, cancel: cancel}
 	return ctx, func() {
 		cancel(nil)
 		r.mu.Lock()
@@ -284,15 +315,34 @@ func (r *running) refs() []string {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// cancel cancels the jobs of a ref; "" = all.
+// cancel cancels the jobs of a ref.
 func (r *running) cancel(ref string, cause error) {
+	r.cancelWhere(cause, func(_ int64, job runningJob) bool { return coveredBy(job.ref, ref) })
+}
+
+func (r *running) cancelWhere(cause error, lost func(id int64, job runningJob) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, job := range r.jobs {
-		if ref == "" || coveredBy(job.ref, ref) {
+	for id, job := range r.jobs {
+		if lost(id, job) {
 			job.cancel(cause)
 		}
 	}
+}
+
+func (r *running) runOn(id int64, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if job, ok := r.jobs[id]; ok {
+		job.runsOn = on
+		r.jobs[id] = job
+	}
+}
+
+func (r *running) runsOn(id int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.jobs[id].runsOn
 }
 
 const cancelEvery = 250 * time.Millisecond

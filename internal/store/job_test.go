@@ -57,6 +57,19 @@ func work(t *testing.T, st *Store, slots int, kinds ...string) (jobs <-chan held
 // and again that it is alive. The next heartbeat, if there is one, goes back to the rule.
 func stayAlive(st *Store) { st.node.lastBeat.Store(time.Now().Add(time.Hour).UnixMilli()) }
 
+// inTouch lets a node judge others by what they have reported until a time, as if it had been in contact
+// with the database for long.
+func inTouch(t *testing.T, st *Store, at time.Time) {
+	t.Helper()
+	at, err := st.onClock(t.Context(), st.conn, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.node.contact.mu.Lock()
+	defer st.node.contact.mu.Unlock()
+	st.node.contact.since, st.node.contact.last = weir.At(at.Add(-time.Hour)), weir.At(at)
+}
+
 func enqueue(t *testing.T, st *Store, kind string, refs ...string) {
 	t.Helper()
 	if err := st.Tx(t.Context(), func(tx *Tx) error {

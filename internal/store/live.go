@@ -39,13 +39,13 @@ type Lost struct {
 var ErrLostStream = errors.New("another publisher has taken over the stream, or its session is closed")
 
 const airColumns = `stream_id, session_id, node, epoch, connected, timeout_ms, seen_at, expires_at, closes_at, ending,
-	sequence, discontinuities, next_sequence, next_discontinuities, final, pushes`
+	sequence, discontinuities, next_sequence, next_discontinuities, final, pushes, url`
 
 func scanAir(r rows) (a OnAir, err error) {
 	var timeout int64
 	var pushes string
 	err = r.Scan(&a.StreamID, &a.SessionID, &a.Node, &a.Epoch, &a.Connected, &timeout, &a.SeenAt, &a.ExpiresAt, &a.ClosesAt, &a.Ending,
-		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities, &a.Final, &pushes)
+		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities, &a.Final, &pushes, &a.URL)
 	a.Timeout = time.Duration(timeout) * time.Millisecond
 	if err == nil {
 		a.Pushes, err = scanPushes(pushes)
@@ -59,13 +59,14 @@ func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+	_, err = tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 		ON CONFLICT (stream_id) DO UPDATE SET session_id = excluded.session_id, node = excluded.node, epoch = excluded.epoch,
 			connected = excluded.connected, timeout_ms = excluded.timeout_ms, seen_at = excluded.seen_at, expires_at = excluded.expires_at,
 			closes_at = excluded.closes_at, ending = excluded.ending, sequence = excluded.sequence, discontinuities = excluded.discontinuities,
-			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities, final = excluded.final, pushes = excluded.pushes`,
+			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities, final = excluded.final, pushes = excluded.pushes,
+			url = excluded.url`,
 		a.StreamID, a.SessionID, a.Node, a.Epoch, a.Connected, a.Timeout.Milliseconds(), int64(a.SeenAt), int64(a.ExpiresAt), int64(a.ClosesAt),
-		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities, a.Final, pushes)
+		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities, a.Final, pushes, a.URL)
 	return err
 }
 
@@ -73,6 +74,24 @@ func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
 func (q *queries) OnAirOf(ctx context.Context, playbackID string) (OnAir, error) {
 	return one(ctx, q.conn, scanAir, "SELECT "+airColumns+` FROM live
 		WHERE stream_id = (SELECT id FROM stream WHERE playback_id = $1) AND session_id <> ''`, playbackID)
+}
+
+// Unreported returns the node that may have shown more of a stream than it has reported, with its last
+// address, if that is another node than this one; "" = there is none.
+func (s *Store) Unreported(ctx context.Context, streamID string) (node, url string, err error) {
+	air, _, err := found(one(ctx, s.conn, scanAir, "SELECT "+airColumns+" FROM live WHERE stream_id = $1", streamID))
+	if err != nil || air.Epoch == 0 || air.Node == s.node.id {
+		return "", "", err
+	}
+	now, err := s.onClock(ctx, s.conn, time.Now())
+	if err != nil || air.Exact(now) {
+		return "", "", err
+	}
+	url, there, err := found(s.NodeURL(ctx, air.Node))
+	if !there {
+		url = air.URL
+	}
+	return air.Node, url, err
 }
 
 // FirstSequence returns the number of the first segment of the last session of a stream.
@@ -170,6 +189,9 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	if err := tx.admit(ctx, &b.stream); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
+	if now, err = tx.onClock(ctx, now); err != nil {
+		return weir.Session{}, OnAir{}, err
+	}
 	events := weir.NewEventBatch(weir.Base{}, now)
 	if b.air.Connected && b.air.Node != tx.store.node.id {
 		tx.bumpLater(TopicLive) // so that the other node notices soon
@@ -181,7 +203,7 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	}
 	if b.open() && b.air.Node != tx.store.node.id {
 		b.session.Move(&b.air)
-		b.air.Move()
+		b.air.Move(now)
 	}
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
@@ -192,12 +214,13 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 			}
 			b.session.Unrecorded = err != nil
 		}
-		b.air.Begin(b.session.ID)
+		b.air.Begin(b.session.ID, now)
 		if err := tx.CreateSession(ctx, &b.session); err != nil {
 			return weir.Session{}, OnAir{}, err
 		}
 	}
 	b.air.Take(tx.store.node.id, timeout, now)
+	b.air.URL = tx.store.node.address()
 	b.stream.GoOnAir(&b.session, events)
 	if _, err := accounts.update(ctx, tx, b.stream.UserID, func(u *weir.User) error {
 		u.LastStreamedAt = max(u.LastStreamedAt, weir.At(now))
@@ -212,11 +235,24 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	return b.session, b.air, nil
 }
 
+// Reported writes how far a node is with a stream, as it has told this one. It does nothing if another
+// node has taken the stream since.
+func (tx *Tx) Reported(ctx context.Context, streamID string, n weir.Numbers, now time.Time) error {
+	b, err := tx.lockBroadcast(ctx, streamID)
+	if err != nil || b.air.Epoch != n.Epoch {
+		return err
+	}
+	if now, err = tx.onClock(ctx, now); err != nil {
+		return err
+	}
+	b.air.Report(n, now)
+	return tx.saveAir(ctx, &b.air)
+}
+
 // closeUnreported ends the session of a node that can't report how far it was. It writes the
 // session, and leaves the rest to the caller.
 func (tx *Tx) closeUnreported(ctx context.Context, b *broadcast, events *weir.EventBatch) error {
-	b.air.SkipUnreported()
-	b.air.Close()
+	b.air.CloseUnreported()
 	b.stream.EndSession(&b.session, events)
 	if err := tx.keepRecording(ctx, b); err != nil {
 		return err
@@ -232,6 +268,9 @@ func (tx *Tx) GoOffAir(ctx context.Context, last Beat, now time.Time) error {
 		return err
 	}
 	if err := b.owned(last.Epoch); err != nil {
+		return err
+	}
+	if now, err = tx.onClock(ctx, now, &last); err != nil {
 		return err
 	}
 	b.applyBeat(last)
@@ -251,6 +290,9 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	if err := b.owned(last.Epoch); err != nil {
 		return weir.Session{}, err
 	}
+	if now, err = tx.onClock(ctx, now, &last); err != nil {
+		return weir.Session{}, err
+	}
 	tx.store.epochs.Delete(last.StreamID)
 	b.applyBeat(last)
 	b.air.Close()
@@ -266,6 +308,14 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 // it must stop carrying. It skips streams that are locked at this time until the next beat, so that
 // a node with many streams neither waits nor makes others wait.
 func (tx *Tx) RenewOnAir(ctx context.Context, beats []Beat, now time.Time) (lost []Lost, err error) {
+	beats = slices.Clone(beats)
+	pointers := make([]*Beat, len(beats))
+	for i := range beats {
+		pointers[i] = &beats[i]
+	}
+	if now, err = tx.onClock(ctx, now, pointers...); err != nil {
+		return nil, err
+	}
 	events := weir.NewEventBatch(weir.Base{}, now)
 	for some := range slices.Chunk(beats, beatsAtOnce) {
 		more, err := tx.renew(ctx, some, events)
@@ -302,12 +352,19 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 				lost = append(lost, Lost{beat.StreamID, weir.EndTakenOver})
 				tx.store.epochs.Delete(beat.StreamID)
 			}
+			if !b.open() && b.air.Epoch == beat.Epoch && !b.air.Final {
+				b.air.Linger(beat, now)
+				if err := tx.saveAir(ctx, &b.air); err != nil {
+					return nil, err
+				}
+			}
 			continue
 		}
 		var owner *weir.User
 		if u, ok := owners[b.stream.UserID]; ok {
 			owner = &u
 		}
+		b.air.Extend(beat)
 		if why := b.air.MustEnd(owner, now); why != "" {
 			lost = append(lost, Lost{beat.StreamID, why})
 		} else if b.air.Revived(beat, now) {
@@ -409,7 +466,12 @@ func (s *Store) OpenSessions(ctx context.Context, node string, timeout time.Dura
 			if err != nil || !b.open() || b.air.Node != node {
 				return err
 			}
-			b.air.Resume(timeout, time.Now())
+			now, err := tx.onClock(ctx, time.Now())
+			if err != nil {
+				return err
+			}
+			b.air.Resume(timeout, now)
+			b.air.URL = tx.store.node.address()
 			if err := tx.saveAir(ctx, &b.air); err != nil {
 				return err
 			}
@@ -432,27 +494,32 @@ func (tx *Tx) endSession(ctx context.Context, streamID string, why weir.Ending) 
 	return err
 }
 
-// abandonedAfter is how long a node may send no beat for a session that has timed out, or have been
-// started without having resumed it, before other nodes close it.
+// abandonedAfter is how long a node that sends heartbeats may send no beat for a session, or have
+// been started without having resumed it, before other nodes take it that it does not know of it.
 const abandonedAfter = time.Minute
 
-// abandoned is the condition for sessions that their nodes no longer serve: the node is on air but
-// sends no beats, or the session must end and the node is dead or does not know of it. $1 is now,
-// $2 is abandonedAfter before.
-const abandoned = `session_id <> '' AND (connected AND expires_at <= $1 OR NOT connected AND (closes_at <= $1 OR ending <> '')
-	AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = live.node AND (node.started_at > $2 OR live.seen_at > $2)))`
+// abandoned is the condition for sessions that their nodes no longer serve: the node is dead, or does
+// not know of the session, which is on air without beats, or must end. $1 is now.
+var abandoned = fmt.Sprintf(`session_id <> '' AND (connected AND expires_at <= $1
+		AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = live.node AND node.seen_at > $1 - %d AND live.seen_at > $1 - %d)
+	OR NOT connected AND (closes_at <= $1 OR ending <> '')
+		AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = live.node AND (node.started_at > $1 - %[2]d OR live.seen_at > $1 - %[2]d)))`,
+	weir.OnAirLease.Milliseconds(), abandonedAfter.Milliseconds())
 
 // endLapsed takes streams of dead nodes off the air, and closes abandoned sessions. A node that has
 // restarted closes its own: only it knows what is on its disk.
 func (s *Store) endLapsed(ctx context.Context) error {
-	now := time.Now()
-	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE "+abandoned, weir.At(now), weir.At(now.Add(-abandonedAfter)))
+	now, err := s.onClock(ctx, s.conn, time.Now())
+	if err != nil || !s.node.contact.covers(weir.OnAirLease, weir.At(now)) {
+		return err
+	}
+	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE "+abandoned, weir.At(now))
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, id := range ids {
-		err := s.Tx(ctx, func(tx *Tx) error { return tx.endLapsed(ctx, id, now) })
+		err := s.Tx(ctx, func(tx *Tx) error { return tx.endLapsed(ctx, id) })
 		if err != nil {
 			failed = append(failed, fmt.Errorf("end stream %s: %w", id, err))
 		}
@@ -460,13 +527,18 @@ func (s *Store) endLapsed(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func (tx *Tx) endLapsed(ctx context.Context, streamID string, now time.Time) error {
+func (tx *Tx) endLapsed(ctx context.Context, streamID string) error {
 	b, err := tx.lockBroadcast(ctx, streamID)
 	if err != nil {
 		return err
 	}
+	now, err := tx.onClock(ctx, time.Now())
+	// The database may have paused since the stream was found.
+	if err != nil || !tx.store.node.contact.covers(weir.OnAirLease, weir.At(now)) {
+		return err
+	}
 	// Another node may have been faster.
-	n, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM live WHERE stream_id = $3 AND "+abandoned, weir.At(now), weir.At(now.Add(-abandonedAfter)), streamID)
+	n, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM live WHERE stream_id = $2 AND "+abandoned, weir.At(now), streamID)
 	if err != nil || n == 0 {
 		return err
 	}

@@ -64,6 +64,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 				t.Fatal(err)
 			}
 			defer unregister(t, a)
+			inTouch(t, b, time.Now())
 			silence(t, b, stream.ID, time.Hour)
 			if err := b.endLapsed(t.Context()); err != nil { // a closes its own
 				t.Fatal(err)
@@ -75,7 +76,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 			now := time.Now()
 			checkLost(t, a, now, beatOf(air, now, 20), weir.EndTakenOver) // the former process
-			checkLost(t, a, now, beatOf(open[0], now, 20), weir.EndTimeout)
+			checkLost(t, a, now, beatOf(open[0], now.Add(-time.Hour), 20), weir.EndTimeout)
 			last := beatOf(open[0], now, 20)
 			last.NextSequence = 100
 			if _, err := closeSession(t.Context(), a, last, now); err != nil {
@@ -87,6 +88,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 		}},
 		{"its time is over", func(t *testing.T, stream weir.Stream, _ weir.Session, air OnAir) {
+			inTouch(t, b, time.Now())
 			silence(t, b, stream.ID, time.Hour)
 			for range 2 {
 				if err := b.endLapsed(t.Context()); err != nil {
@@ -102,6 +104,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 		}},
 		{"its time is over, and its files are in the bucket", func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir) {
+			inTouch(t, b, time.Now())
 			b.adopt = true
 			defer func() { b.adopt = false }()
 			silence(t, b, stream.ID, time.Hour)
@@ -125,6 +128,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			checkTold(t, b, stream.ID, began+over+" stream.started:b recording.started:b")
 		}},
 		{"it is to end", func(t *testing.T, stream weir.Stream, _ weir.Session, _ OnAir) {
+			inTouch(t, b, time.Now())
 			updateStream(t, b, stream.ID, func(s *weir.Stream) { s.Deleted = true })
 			if err := b.endLapsed(t.Context()); err != nil {
 				t.Fatal(err)
@@ -136,12 +140,14 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			stream := liveStream(t, a, true)
 			session, air := goOnAir(t, a, stream, time.Now())
 			checkLost(t, a, time.Now(), beatOf(air, time.Now(), 10), "")
+			inTouch(t, b, time.Now())
 			if err := b.endLapsed(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if !streamNow(t, b, stream.ID).IsActive {
 				t.Fatal("taken off the air while its node is well")
 			}
+			inTouch(t, b, time.Now())
 			silence(t, a, stream.ID, 11*time.Second)
 			for range 2 {
 				if err := b.endLapsed(t.Context()); err != nil {
@@ -153,5 +159,121 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 			tt.then(t, stream, session, air)
 		})
+	}
+}
+
+// testNumbersOfSilentNode shows that whoever continues the numbers of a node that is silent skips those
+// that it may have used, however long that was.
+func testNumbersOfSilentNode(t *testing.T, a, b *Store) {
+	ctx := t.Context()
+	begin := func() (weir.Stream, OnAir, Beat) {
+		t.Helper()
+		stream := liveStream(t, a, true)
+		_, air := goOnAir(t, a, stream, time.Now())
+		beat := beatOf(air, time.Now(), 10)
+		beat.NextSequence, beat.NextDiscontinuities = 7, 3
+		checkLost(t, a, time.Now(), beat, "")
+		return stream, air, beat
+	}
+	check := func(what string, got OnAir, sequence, discontinuities int64) {
+		t.Helper()
+		if got.Sequence < sequence || got.Sequence > sequence+10 || got.Discontinuities < discontinuities || got.Discontinuities > discontinuities+10 {
+			t.Errorf("%s continues with segment %d and discontinuity %d, want %d and %d or a few more", what, got.Sequence, got.Discontinuities, sequence, discontinuities)
+		}
+	}
+
+	stream, _, _ := begin()
+	silence(t, a, stream.ID, 40*time.Second)
+	_, taken := goOnAir(t, b, stream, time.Now())
+	check("another node", taken, 7+16+20, 2)
+
+	stream, _, _ = begin()
+	silence(t, a, stream.ID, 64*time.Second)
+	_, taken = goOnAir(t, b, stream, time.Now())
+	check("another node, when playlists of the first may have forgotten a discontinuity", taken, 7+16+32, 2+2)
+
+	// An encoder may have come back to a node that had said that it was exact.
+	stream, _, beat := begin()
+	beat.Final = true
+	checkLost(t, a, time.Now(), beat, "")
+	silence(t, a, stream.ID, 30*time.Second)
+	_, taken = goOnAir(t, b, stream, time.Now())
+	check("another node, after numbers that were exact", taken, 7+16+15, 2)
+
+	// The session is closed in place of its node, which does not know that.
+	closed := func() (weir.Stream, Beat) {
+		t.Helper()
+		stream, _, beat := begin()
+		silence(t, a, stream.ID, 100*time.Second)
+		inTouch(t, b, time.Now())
+		for range 2 {
+			if err := b.endLapsed(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.OnAirOf(ctx, stream.PlaybackID); weir.KindOf(err) != weir.NotFound {
+			t.Fatalf("the session is open: %v", err)
+		}
+		return stream, beat
+	}
+	stream, _ = closed()
+	silence(t, a, stream.ID, 100*time.Second)
+	_, taken = goOnAir(t, b, stream, time.Now())
+	check("the next session", taken, 7+16+100, 3+16+100)
+
+	stream, beat = closed()
+	beat.NextSequence, beat.NextDiscontinuities = 1000, 500
+	checkLost(t, a, time.Now(), beat, weir.EndTakenOver)
+	_, taken = goOnAir(t, b, stream, time.Now())
+	check("the next session, after the node is back", taken, 1000+16, 500+16)
+
+	// A node that is restarted is told how long it was silent.
+	stream, _, _ = begin()
+	silence(t, a, stream.ID, 20*time.Second)
+	open, err := a.OpenSessions(ctx, "node-a", time.Minute)
+	for _, air := range open {
+		if air.StreamID == stream.ID && (air.Silent < 20*time.Second || air.Final) {
+			t.Errorf("resumed as %+v", air)
+		}
+	}
+	if err != nil || len(open) == 0 {
+		t.Errorf("%d sessions are open, %v", len(open), err)
+	}
+}
+
+// testToldNumbers shows that a node is asked how far it is as long as that is not known, also when its
+// lease is over and others have taken it for dead, and that what it says counts.
+func testToldNumbers(t *testing.T, a, b *Store) {
+	ctx := t.Context()
+	checkAsked := func(what string, stream weir.Stream, wantNode, wantURL string) {
+		t.Helper()
+		if node, url, err := b.Unreported(ctx, stream.ID); err != nil || node != wantNode || url != wantURL {
+			t.Errorf("%s: %q at %q is to be asked, %v; want %q at %q", what, node, url, err, wantNode, wantURL)
+		}
+	}
+	if err := a.AnnounceURL(ctx, "http://10.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	stream := liveStream(t, a, true)
+	checkAsked("a new stream", stream, "", "")
+	_, air := goOnAir(t, a, stream, time.Now())
+	checkAsked("on air", stream, "node-a", "http://10.0.0.1")
+	if node, _, err := a.Unreported(ctx, stream.ID); err != nil || node != "" {
+		t.Errorf("a node asks %q, %v; it is its own stream", node, err)
+	}
+	unregister(t, a)
+	silence(t, a, stream.ID, time.Minute)
+	checkAsked("after its lease", stream, "node-a", "http://10.0.0.1")
+
+	inTx(t, b, func(tx *Tx) error {
+		return tx.Reported(ctx, stream.ID, weir.Numbers{Epoch: air.Epoch - 1, Sequence: 1e6, Discontinuities: 1e6}, time.Now())
+	})
+	checkAsked("after numbers of another epoch", stream, "node-a", "http://10.0.0.1")
+	inTx(t, b, func(tx *Tx) error {
+		return tx.Reported(ctx, stream.ID, weir.Numbers{Epoch: air.Epoch, Sequence: 70, Discontinuities: 5}, time.Now())
+	})
+	checkAsked("after it has said how far it is", stream, "", "")
+	if _, taken := goOnAir(t, b, stream, time.Now()); taken.Sequence != 70 || taken.Discontinuities != 4 {
+		t.Errorf("continues with %+v, want 70 and 4", taken)
 	}
 }

@@ -37,6 +37,8 @@ func TestLiveOnTwoNodes(t *testing.T) {
 		t.Run("old epoch writes nothing", func(t *testing.T) { testOldEpochWritesNothing(t, a, b) })
 		t.Run("many claim one key", func(t *testing.T) { testManyClaimOneKey(t, a, b) })
 		t.Run("silent node", func(t *testing.T) { testSilentNode(t, a, b) })
+		t.Run("numbers of a silent node", func(t *testing.T) { testNumbersOfSilentNode(t, a, b) })
+		t.Run("numbers that a node has told", func(t *testing.T) { testToldNumbers(t, a, b) })
 		t.Run("origin node", func(t *testing.T) { testOrigin(t, a, b) })
 		t.Run("everything at once", func(t *testing.T) { testEverythingAtOnce(t, a, b) })
 	})
@@ -453,6 +455,7 @@ func testUnknownSession(t *testing.T, st *Store) {
 	goOnAir(t, st, stream, time.Now())
 	look := func() {
 		t.Helper()
+		inTouch(t, st, time.Now())
 		if err := st.endLapsed(t.Context()); err != nil {
 			t.Fatal(err)
 		}

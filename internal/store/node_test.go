@@ -60,6 +60,7 @@ func TestDeadNode(t *testing.T) {
 			if _, err := a.conn.exec(t.Context(), "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
 				return err
 			}
+			inTouch(t, b, time.Now())
 			return b.heartbeat(t.Context())
 		})
 	})
@@ -164,6 +165,7 @@ func TestNodeRows(t *testing.T) {
 		if _, err := a.conn.exec(ctx, "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
 			t.Fatal(err)
 		}
+		inTouch(t, b, time.Now())
 		if err := b.heartbeat(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -176,5 +178,57 @@ func TestNodeRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows("node-b")
+	})
+}
+
+// TestRunOn shows that a job that may run on is stopped only when the database says that another node
+// has it, and that the transaction at its end waits for the database.
+func TestRunOn(t *testing.T) {
+	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
+		ctx := t.Context()
+		if err := a.register(ctx); err != nil {
+			t.Fatal(err)
+		}
+		jobs, _ := work(t, a, 1, JobTask)
+		enqueue(t, a, JobTask, "x")
+		job := <-jobs
+		end := a.RunOn(job.Job)
+		lose := func() { a.node.lastBeat.Store(time.Now().Add(-aliveFor - time.Second).UnixMilli()) }
+		lose()
+		if err := errors.Join(a.stopLostJobs(ctx), a.heartbeat(ctx)); err != nil || job.ctx.Err() != nil {
+			t.Fatalf("a job that nobody has taken was stopped: %v, %v", err, context.Cause(job.ctx))
+		}
+		tries := 0
+		if err := a.JobTx(ctx, job.Job, func(*Tx) error {
+			if tries++; tries == 1 {
+				return errors.New("the connection is gone")
+			}
+			return nil
+		}); err != nil || tries != 2 {
+			t.Errorf("JobTx after %d tries: %v", tries, err)
+		}
+
+		lose()
+		if _, err := a.conn.exec(ctx, "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
+			t.Fatal(err)
+		}
+		inTouch(t, b, time.Now())
+		if err := errors.Join(b.heartbeat(ctx), a.stopLostJobs(ctx)); err != nil || job.ctx.Err() != nil {
+			t.Fatalf("%v, %v", err, context.Cause(job.ctx))
+		}
+		if err := a.TryWrite(ctx); err != nil { // others have removed the node, so this is no heartbeat
+			t.Fatal(err)
+		}
+		if !a.node.lost() {
+			t.Error("not lost although others took it for dead")
+		}
+		if err := a.heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		<-job.ctx.Done()
+		if cause := context.Cause(job.ctx); !errors.Is(cause, errLostJob) {
+			t.Errorf("the job that another node has was stopped by %v", cause)
+		}
+		end()
 	})
 }

@@ -40,5 +40,6 @@ func (s *Store) NodeID() string { return s.node.id }
 // heartbeat does it.
 func (s *Store) AnnounceURL(ctx context.Context, url string) error {
 	s.node.url.Store(url)
-	return s.saveNode(ctx, s.conn, time.Now(), "")
+	_, err := s.saveNode(ctx, s.engine.alone(), "")
+	return err
 }

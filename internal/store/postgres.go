@@ -119,6 +119,24 @@ func (e *postgres) begin(ctx context.Context) (engineTx, error) {
 	return &pgTx{tx: tx, conn: conn, river: e.river, end: time.Now().Add(limitOf(ctx, txLimit))}, nil
 }
 
+// alone returns the pool: what is not in a transaction is one of its own.
+func (e *postgres) alone() conn { return e }
+
+// now has no schema, so that a test can put another clock into the search path.
+func (e *postgres) now() string {
+	return "CAST(floor(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)"
+}
+
+func (e *postgres) ahead(ctx context.Context, c conn) (time.Duration, error) {
+	before := time.Now()
+	there, err := one(ctx, c, scanInt, "SELECT "+e.now())
+	after := time.Now()
+	if err != nil || before.UnixMilli() <= there && there <= after.UnixMilli() {
+		return 0, err
+	}
+	return time.UnixMilli(there).Sub(before.Add(after.Sub(before) / 2)), nil
+}
+
 func (e *postgres) jobClient() string { return "attempted_by[array_upper(attempted_by, 1)]" }
 
 func (e *postgres) runJobs(ctx context.Context, w worker) error { return e.river.runJobs(ctx, w) }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"weir/internal/weir"
@@ -60,6 +61,9 @@ func (tx *Tx) StartPull(ctx context.Context, streamID string, restart bool, now 
 	if err != nil || p.Wanted && p.Issue == "" && !restart {
 		return p, err
 	}
+	if now, err = tx.onClock(ctx, now); err != nil {
+		return p, err
+	}
 	p.Start(now)
 	if err := tx.setPullIssue(ctx, streamID, ""); err != nil {
 		return p, err
@@ -92,9 +96,19 @@ func (tx *Tx) setPullIssue(ctx context.Context, streamID, issue string) error {
 // ClaimPull takes a pull that no node has, or that of a dead node or of this node before a restart.
 // ok is false when there is none.
 func (s *Store) ClaimPull(ctx context.Context, now time.Time) (p Pulling, stream weir.Stream, ok bool, err error) {
-	// Most of the time there is none, which a query without a transaction finds out.
-	const free = "wanted AND due_at <= $1 AND (node = '' OR expires_at <= $1 OR node = $2 AND boot <> $3)"
-	args := []any{weir.At(now), s.node.id, s.node.boot}
+	if now, err = s.onClock(ctx, s.conn, now); err != nil {
+		return p, stream, false, err
+	}
+	var judged weir.Millis // leases are over that end before this
+	if s.node.contact.covers(weir.PullLease, weir.At(now)) {
+		judged = weir.At(now)
+	}
+	// Most of the time there is none, which a query without a transaction finds out. A node that sends
+	// heartbeats may be slow to renew its claims, but not forever: it may not know of one.
+	free := fmt.Sprintf(`wanted AND due_at <= $1 AND (node = '' OR node = $2 AND boot <> $3 OR expires_at <= $4
+		AND NOT EXISTS (SELECT 1 FROM node n WHERE n.id = pull.node AND n.seen_at > $4 - %d AND pull.expires_at > $4 - %d))`,
+		weir.PullLease.Milliseconds(), abandonedAfter.Milliseconds())
+	args := []any{weir.At(now), s.node.id, s.node.boot, judged}
 	n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM pull WHERE "+free, args...)
 	if err != nil || n == 0 {
 		return p, stream, false, err
@@ -135,6 +149,10 @@ type PullBeat struct {
 // pulling.
 func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time) (lost []string, err error) {
 	err = s.Tx(ctx, func(tx *Tx) error {
+		now, err := tx.onClock(ctx, now)
+		if err != nil {
+			return err
+		}
 		lost = nil
 		for _, b := range beats {
 			n, err := tx.conn.exec(ctx, "UPDATE pull SET position = $3, expires_at = $4 WHERE stream_id = $1 AND claim = $2 AND wanted",
@@ -153,17 +171,17 @@ func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time)
 
 // PullPlays records that the source is on air.
 func (s *Store) PullPlays(ctx context.Context, b PullBeat) error {
-	return s.changePull(ctx, b, (*Pulling).Play)
+	return s.changePull(ctx, b, time.Now(), func(p *Pulling, _ time.Time) { p.Play() })
 }
 
 // PullFailed records why a source failed. It is tried again later.
 func (s *Store) PullFailed(ctx context.Context, b PullBeat, issue string, played time.Duration, now time.Time) error {
-	return s.changePull(ctx, b, func(p *Pulling) { p.Fail(issue, b.Position, played, now) })
+	return s.changePull(ctx, b, now, func(p *Pulling, now time.Time) { p.Fail(issue, b.Position, played, now) })
 }
 
 // PullDone records that the source has ended.
 func (s *Store) PullDone(ctx context.Context, b PullBeat) error {
-	return s.changePull(ctx, b, func(p *Pulling) {
+	return s.changePull(ctx, b, time.Now(), func(p *Pulling, _ time.Time) {
 		p.Stop()
 		p.Issue = ""
 	})
@@ -171,11 +189,11 @@ func (s *Store) PullDone(ctx context.Context, b PullBeat) error {
 
 // ReleasePull lets another node take over.
 func (s *Store) ReleasePull(ctx context.Context, b PullBeat, now time.Time) error {
-	return s.changePull(ctx, b, func(p *Pulling) { p.Release(b.Position, now) })
+	return s.changePull(ctx, b, now, func(p *Pulling, now time.Time) { p.Release(b.Position, now) })
 }
 
 // changePull changes a pull for the node that has it, and shows its issue to the owner.
-func (s *Store) changePull(ctx context.Context, b PullBeat, change func(*Pulling)) error {
+func (s *Store) changePull(ctx context.Context, b PullBeat, now time.Time, change func(p *Pulling, now time.Time)) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		if _, err := tx.lockBroadcast(ctx, b.StreamID); err != nil {
 			return err
@@ -187,7 +205,10 @@ func (s *Store) changePull(ctx context.Context, b PullBeat, change func(*Pulling
 		if !p.Wanted || p.Claim != b.Claim {
 			return ErrLostPull
 		}
-		change(&p)
+		if now, err = tx.onClock(ctx, now); err != nil {
+			return err
+		}
+		change(&p, now)
 		tx.bumpLater(TopicPull)
 		return errors.Join(tx.savePull(ctx, &p), tx.setPullIssue(ctx, b.StreamID, p.Issue))
 	})

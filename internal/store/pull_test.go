@@ -234,6 +234,10 @@ func testPullSilentNode(t *testing.T, a, b *Store) {
 	if _, err := a.RenewPulls(ctx, []PullBeat{before}, now); err != nil {
 		t.Fatal(err)
 	}
+	if p, ok := claimPull(t, b, now.Add(weir.PullLease)); ok {
+		t.Errorf("claimed %+v without having been in contact with the database for as long", p)
+	}
+	inTouch(t, b, now.Add(weir.PullLease))
 	if p, ok := claimPull(t, b, now.Add(weir.PullLease-time.Millisecond)); ok {
 		t.Errorf("claimed %+v of a node that is alive", p)
 	}

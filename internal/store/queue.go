@@ -198,10 +198,9 @@ func (q *queries) completeQueued(ctx context.Context, tasks []weir.QueuedTask) e
 // Nodes returns the nodes of the service. A node that stops, or is silent for a while, is not
 // among them any more.
 func (s *Store) Nodes(ctx context.Context) ([]weir.Node, error) {
-	now := time.Now()
 	nodes, err := many(ctx, s.conn, func(r rows) (n weir.Node, err error) {
 		var report string
-		if err := r.Scan(&n.ID, &n.URL, &report, &n.StartedAt, &n.LastSeen, &n.EncodeSlots); err != nil {
+		if err := r.Scan(&n.ID, &n.URL, &report, &n.StartedAt, &n.LastSeen, &n.EncodeSlots, &n.Alive); err != nil {
 			return n, err
 		}
 		if err := json.Unmarshal([]byte(report), &n.NodeReport); err != nil {
@@ -210,9 +209,8 @@ func (s *Store) Nodes(ctx context.Context) ([]weir.Node, error) {
 		if n.Runs == nil { // it is of an earlier version
 			n.Runs = []string{}
 		}
-		n.Alive = n.LastSeen.Time().After(now.Add(-deadAfter))
 		return n, nil
-	}, "SELECT id, url, report, started_at, seen_at, slots FROM node ORDER BY started_at, id")
+	}, "SELECT id, url, report, started_at, seen_at, slots, seen_at > "+s.engine.now()+" - $1 FROM node ORDER BY started_at, id", deadAfter.Milliseconds())
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river"
@@ -132,6 +133,20 @@ func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 	}
 	return &sqliteTx{tx: tx, writes: &e.writes, river: e.river}, nil
 }
+
+func (e *sqlite) alone() conn { return sqliteWriter{e} }
+
+// sqliteWriter runs all statements on the connection that writes.
+type sqliteWriter struct{ *sqlite }
+
+func (w sqliteWriter) query(ctx context.Context, query string, args ...any) (rows, error) {
+	return sqlQuery(w.writer.QueryContext(ctx, query, args...))
+}
+
+func (e *sqlite) now() string { return "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)" }
+
+// ahead is 0: the clock of the database is that of this machine.
+func (e *sqlite) ahead(context.Context, conn) (time.Duration, error) { return 0, nil }
 
 func (e *sqlite) jobClient() string { return "json_extract(attempted_by, '$[#-1]')" }
 

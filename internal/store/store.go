@@ -103,6 +103,13 @@ type rows interface {
 type engine interface {
 	conn
 	begin(ctx context.Context) (engineTx, error)
+	// alone runs single statements that write and return rows.
+	alone() conn
+	// now returns the SQL expression for the time of the database's clock, in Unix milliseconds.
+	now() string
+	// ahead returns by how much the clock of the database is ahead of that of this machine; 0 = it is
+	// the same, as far as one can tell.
+	ahead(ctx context.Context, c conn) (time.Duration, error)
 	// jobClient returns the SQL expression for the client that last took a job.
 	jobClient() string
 	// runJobs runs jobs until ctx ends.

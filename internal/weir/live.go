@@ -8,10 +8,32 @@ import (
 // OnAirLease is how long a node may send no beat before other nodes take its streams off the air.
 const OnAirLease = 10 * time.Second
 
-// unreported is how many segments and discontinuities a node may have shown to viewers since its
-// last beat. A node that ends the session in its place skips as many numbers, because viewers must
-// not see a number twice.
-const unreported = 16
+// Viewers must not see a number twice. So whoever continues the numbers of a node that can't say how far
+// it was skips as many as the node may have used since its last beat: some at once, as when an encoder
+// reconnects again and again, or sends what has piled up, and one for each segmentTime since then.
+const (
+	unreportedAtOnce = 16
+	segmentTime      = 2 * time.Second // the shortest duration of a segment that goes on
+	// shownFor is how long playlists list a segment. Only then may a number of discontinuities that was
+	// not reported be in EXT-X-DISCONTINUITY-SEQUENCE.
+	shownFor = time.Minute
+	// MaxUnreportedShown is how many of the last numbers that were skipped may be in the last playlist of
+	// the node before.
+	MaxUnreportedShown = unreportedAtOnce + int64(shownFor/segmentTime)
+)
+
+// MayShow reports whether a node that could not report for so long may show the segment with a number, if
+// next was the first one that it had not shown. Then nobody who continues its numbers uses that one. Half
+// of the first numbers are kept back for beats that were left out.
+func MayShow(number, next int64, silent time.Duration) bool {
+	return number < next+unreportedAtOnce/2+int64(silent/segmentTime)
+}
+
+// unreported returns how many segments and discontinuities a node may have shown to viewers since its
+// last beat.
+func (a *OnAir) unreported(now time.Time) int64 {
+	return unreportedAtOnce + int64(max(0, now.Sub(a.SeenAt.Time()))/segmentTime)
+}
 
 // OnAir says which node carries a stream, and with which session. It stays with the stream from
 // session to session.
@@ -23,6 +45,7 @@ type OnAir struct {
 	StreamID  string
 	SessionID string // "" = no session is open
 	Node      string
+	URL       string // at which other nodes reach the node; "" = they can't
 	Epoch     int64
 	Connected bool // an encoder sends, or has only just disconnected
 	Timeout   time.Duration
@@ -36,6 +59,16 @@ type OnAir struct {
 	Final                             bool  // they are exact: nothing was shown since that beat
 
 	Pushes []TargetHealth // to multistream targets, as of the last beat
+
+	Silent time.Duration // how long its node had sent no beat when it resumed it; not stored
+}
+
+// Numbers are the first numbers that a node has not shown, and will not show before the store gives it
+// the stream again.
+type Numbers struct {
+	Epoch           int64 `json:"epoch"`
+	Sequence        int64 `json:"sequence"`
+	Discontinuities int64 `json:"discontinuities"`
 }
 
 // Ending is why a node must end a session although its encoder may still send.
@@ -73,24 +106,26 @@ type Beat struct {
 	Pushes []TargetHealth // to multistream targets
 }
 
-// Take gives the stream to a node to which an encoder has connected.
+// Take gives the stream to a node to which an encoder has connected, after Begin or Move if the session is
+// new there. It is no beat: the node does not say how far it is.
 func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Node, a.Connected, a.Timeout, a.Final = node, true, timeout, false
 	a.Epoch++
-	a.ClosesAt = At(now.Add(OnAirLease + timeout))
-	a.Renew(now)
+	a.ExpiresAt, a.ClosesAt = At(now.Add(OnAirLease)), At(now.Add(OnAirLease+timeout))
 }
 
 // Resume gives the stream back to its node after a restart, which may have changed the timeout. A
 // session that has not timed out gets its full timeout again, because its encoder could not connect
 // meanwhile.
 func (a *OnAir) Resume(timeout time.Duration, now time.Time) {
-	a.Timeout = timeout
+	a.Timeout, a.Silent, a.Final = timeout, max(0, now.Sub(a.SeenAt.Time())), false
 	if !a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(a.Timeout))
+	} else if !a.Overdue(now) {
+		a.ClosesAt = At(now.Add(OnAirLease + a.Timeout))
 	}
 	a.Epoch++
-	a.Renew(now)
+	a.ExpiresAt = At(now.Add(OnAirLease))
 }
 
 // Reconnect puts a stream back on air that was taken off because its node sent no beats. No other
@@ -106,6 +141,12 @@ func (a *OnAir) Renew(now time.Time) {
 		a.ClosesAt = At(now.Add(OnAirLease + a.Timeout))
 	}
 	a.SeenAt, a.ExpiresAt = At(now), At(now.Add(OnAirLease))
+}
+
+// Extend lets a session time out only when its timeout is over since media last came, also if its node
+// could not report that until now.
+func (a *OnAir) Extend(b Beat) {
+	a.ClosesAt = max(a.ClosesAt, b.SeenAt+Millis(a.Timeout.Milliseconds()))
 }
 
 // Release records that the encoder has disconnected.
@@ -128,18 +169,50 @@ func (a *OnAir) Revived(b Beat, now time.Time) bool {
 func (a *OnAir) Overdue(now time.Time) bool { return a.ClosesAt <= At(now) }
 
 // Begin opens a session, which continues the numbers of the session before it.
-func (a *OnAir) Begin(sessionID string) {
-	a.SessionID, a.Ending = sessionID, ""
+func (a *OnAir) Begin(sessionID string, now time.Time) {
+	if a.Epoch > 0 && !a.Exact(now) {
+		a.SkipUnreported(now)
+	}
+	a.SessionID, a.Ending, a.SeenAt = sessionID, "", At(now)
 	a.Sequence, a.Discontinuities = a.NextSequence, a.NextDiscontinuities
 }
 
-// Close ends the session.
-func (a *OnAir) Close() { a.SessionID, a.Connected, a.Ending, a.Pushes = "", false, "", nil }
+// Close ends the session for the node that has it and has said how far it is.
+func (a *OnAir) Close() {
+	a.SessionID, a.Connected, a.Ending, a.Pushes, a.Final = "", false, "", nil, true
+}
+
+// CloseUnreported ends the session in place of a node that can't say how far it is, and may even show
+// more until the next session begins.
+func (a *OnAir) CloseUnreported() {
+	a.Close()
+	a.Final = false
+}
+
+// Exact reports whether no viewer has seen more than the node has reported. A node that can't reach the
+// store lets an encoder return to its open session, so for that its last beat must be of late.
+func (a *OnAir) Exact(now time.Time) bool {
+	return a.Final && (a.SessionID == "" || now.Sub(a.SeenAt.Time()) <= OnAirLease)
+}
+
+// Report takes over what the node has said to another one. The numbers are exact.
+func (a *OnAir) Report(n Numbers, now time.Time) {
+	a.NextSequence, a.NextDiscontinuities = max(a.NextSequence, n.Sequence), max(a.NextDiscontinuities, n.Discontinuities)
+	a.SeenAt, a.Final = At(now), true
+}
+
+// Linger takes over the numbers of a beat of a session that was closed in place of its node. Until it
+// hears of that, it shows more.
+func (a *OnAir) Linger(b Beat, now time.Time) {
+	a.NextSequence, a.NextDiscontinuities = max(a.NextSequence, b.NextSequence), max(a.NextDiscontinuities, b.NextDiscontinuities)
+	a.SeenAt = At(now)
+}
 
 // SkipUnreported skips numbers that the node may have used without having reported them.
-func (a *OnAir) SkipUnreported() {
-	a.NextSequence += unreported
-	a.NextDiscontinuities += unreported
+func (a *OnAir) SkipUnreported(now time.Time) {
+	n := a.unreported(now)
+	a.NextSequence += n
+	a.NextDiscontinuities += n
 }
 
 // Continues reports whether an encoder that connects now continues the session. It does not if the

@@ -212,7 +212,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 func TestOnAirTimes(t *testing.T) {
 	at := func(seconds int) time.Time { return airTime.Add(time.Duration(seconds) * time.Second) }
 	var a OnAir
-	a.Begin("one")
+	a.Begin("one", airTime)
 	a.Take("node-a", time.Minute, at(0))
 	type state struct {
 		Epoch             int64
@@ -238,7 +238,7 @@ func TestOnAirTimes(t *testing.T) {
 	check("a return", state{2, true, 40, 100})
 	a.Expire()
 	check("silence", state{2, false, 40, 100})
-	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(30))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
+	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(20))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
 		t.Error("media that is newer than the silence revives a stream, and only in time")
 	}
 	a.Reconnect(at(45))
@@ -266,7 +266,7 @@ func TestOnAirTimes(t *testing.T) {
 
 func TestOnAirNumbers(t *testing.T) {
 	var a OnAir
-	a.Begin("one")
+	a.Begin("one", airTime)
 	a.ApplyBeat(Beat{NextSequence: 7, NextDiscontinuities: 2})
 	a.ApplyBeat(Beat{NextSequence: 5, NextDiscontinuities: 1})
 	if a.Sequence != 0 || a.NextSequence != 7 || a.NextDiscontinuities != 2 {
@@ -274,17 +274,18 @@ func TestOnAirNumbers(t *testing.T) {
 	}
 	a.Ending = EndTerminated
 	a.Close()
-	a.Begin("two")
+	a.Begin("two", airTime)
 	if a.Sequence != 7 || a.Discontinuities != 2 || a.Ending != "" || a.SessionID != "two" {
 		t.Errorf("second session %+v; want from 7 and 2", a)
 	}
-	a.SkipUnreported()
+	a.Take("node-a", time.Minute, airTime)
+	a.SkipUnreported(airTime)
 	if a.NextSequence <= 7 || a.NextDiscontinuities <= 2 || a.Sequence != 7 {
 		t.Errorf("%+v after a skip; want numbers that no viewer has seen", a)
 	}
 	before, session := a, Session{}
 	session.Move(&a)
-	a.Move()
+	a.Move(airTime)
 	period := session.Earlier[0]
 	if period.First != before.Sequence || period.Next != before.NextSequence || period.Discontinuities != before.Discontinuities {
 		t.Errorf("the period %+v of %+v", period, before)
@@ -292,14 +293,94 @@ func TestOnAirNumbers(t *testing.T) {
 	if a.Sequence <= before.NextSequence || a.Discontinuities != before.NextDiscontinuities-1 {
 		t.Errorf("%+v continues as %+v on another node", before, a)
 	}
+	a.Take("node-a", time.Minute, airTime)
 	a.ApplyBeat(Beat{NextSequence: 100, NextDiscontinuities: 30, Final: true})
 	exact := a
-	if exact.Move(); exact.Sequence != 100 || exact.Discontinuities != 29 {
+	if exact.Move(airTime); exact.Sequence != 100 || exact.Discontinuities != 29 {
 		t.Errorf("%+v continues as %+v on another node, although its numbers are exact", a, exact)
 	}
+	exact = a
+	if exact.Move(airTime.Add(OnAirLease + time.Second)); exact.Sequence != 100+16+5 {
+		t.Errorf("%+v continues as %+v on another node; an encoder may have returned without the store", a, exact)
+	}
 	a.Take("node-a", time.Minute, airTime)
-	if a.Move(); a.Sequence <= 100 {
+	if a.Move(airTime); a.Sequence <= 100 {
 		t.Errorf("%+v: the numbers were exact only until the next encoder", a)
+	}
+}
+
+// TestSkippedNumbers shows how many numbers are skipped that a node may have used without having
+// reported them: more, the longer it could not report.
+func TestSkippedNumbers(t *testing.T) {
+	for _, tt := range []struct {
+		silent                               time.Duration
+		move, moveDiscontinuities, nextBegin int64 // skipped
+	}{
+		{-time.Second, 16, 0, 16},
+		{0, 16, 0, 16},
+		{3 * time.Second, 17, 0, 17},
+		{time.Minute, 46, 0, 46},
+		{70 * time.Second, 51, 5, 51},
+		{10 * time.Minute, 316, 270, 316},
+	} {
+		var a OnAir
+		a.Begin("one", airTime)
+		a.Take("node-a", time.Minute, airTime)
+		a.ApplyBeat(Beat{NextSequence: 100, NextDiscontinuities: 10})
+		now, moved, closed, told := airTime.Add(tt.silent), a, a, a
+		moved.Move(now)
+		if moved.Sequence != 100+tt.move || moved.Discontinuities != 9+tt.moveDiscontinuities {
+			t.Errorf("after %v another node continues with %d and %d", tt.silent, moved.Sequence, moved.Discontinuities)
+		}
+		closed.CloseUnreported()
+		closed.Begin("two", now)
+		if closed.Sequence != 100+tt.nextBegin || closed.Discontinuities != 10+tt.nextBegin {
+			t.Errorf("after %v the next session begins with %d and %d", tt.silent, closed.Sequence, closed.Discontinuities)
+		}
+		told.Report(Numbers{Sequence: 103, Discontinuities: 9}, now)
+		told.Move(now)
+		if told.Sequence != 103 || told.Discontinuities != 9 {
+			t.Errorf("after %v, and the node's word, another continues with %d and %d", tt.silent, told.Sequence, told.Discontinuities)
+		}
+		a.Close()
+		a.Begin("two", now)
+		if a.Sequence != 100 || a.Discontinuities != 10 {
+			t.Errorf("%v after its end by its node, the next session begins with %d and %d", tt.silent, a.Sequence, a.Discontinuities)
+		}
+	}
+}
+
+// What a node may show that can't report is below what another one continues with, at any time.
+func TestMayShow(t *testing.T) {
+	for silent := time.Duration(0); silent < 10*time.Minute; silent += 700 * time.Millisecond {
+		var a OnAir
+		a.Begin("one", airTime)
+		a.Take("node-a", time.Minute, airTime)
+		a.ApplyBeat(Beat{NextSequence: 100})
+		a.Move(airTime.Add(silent))
+		if MayShow(a.Sequence, 100, silent) || !MayShow(100+int64(silent/(2*time.Second)), 100, silent) {
+			t.Fatalf("after %v another node continues with %d", silent, a.Sequence)
+		}
+	}
+}
+
+// A session whose node could not report for longer than its timeout, and whose encoder was there all the
+// time, goes on.
+func TestExtend(t *testing.T) {
+	var a OnAir
+	a.Begin("one", airTime)
+	a.Take("node-a", time.Minute, airTime)
+	now := airTime.Add(7 * time.Minute)
+	a.Extend(Beat{})
+	if a.MustEnd(&User{}, now) != EndTimeout {
+		t.Error("a session without media does not end")
+	}
+	a.Extend(Beat{SeenAt: At(now.Add(-30 * time.Second))})
+	if why := a.MustEnd(&User{}, now); why != "" {
+		t.Errorf("a session with media half a minute ago ends: %s", why)
+	}
+	if a.MustEnd(&User{}, now.Add(30*time.Second)) != EndTimeout {
+		t.Error("it does not end when its timeout is over since then")
 	}
 }
 
@@ -324,7 +405,7 @@ func TestContinuesAndMustEnd(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var a OnAir
 			u := *owner
-			a.Begin("one")
+			a.Begin("one", airTime)
 			a.Take("node", time.Minute, airTime)
 			if tt.change != nil {
 				tt.change(&a, &u)

@@ -3,6 +3,7 @@ package weir
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Period is a part of a session that one node received before another node continued the session.
@@ -53,10 +54,13 @@ func SessionOf(folder string) (id string) {
 
 // Move starts a new period of the session, on another node. It skips numbers unless the node before
 // it has said exactly how far it was. The first segment of the period is itself a discontinuity:
-// players see both periods in one playlist, where discontinuities can't be skipped.
-func (a *OnAir) Move() {
-	if !a.Final {
-		a.NextSequence += unreported
+// players see both periods in one playlist, where discontinuities can't be skipped. Only those are that
+// the node before may already have counted in its playlists.
+func (a *OnAir) Move(now time.Time) {
+	if !a.Exact(now) {
+		a.NextSequence += a.unreported(now)
+		a.NextDiscontinuities += int64(max(0, now.Sub(a.SeenAt.Time())-shownFor) / segmentTime)
 	}
+	a.SeenAt = At(now)
 	a.Sequence, a.Discontinuities = a.NextSequence, max(a.Discontinuities, a.NextDiscontinuities-1)
 }

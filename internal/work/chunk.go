@@ -101,6 +101,7 @@ func (w *Work) encode(ctx context.Context, job store.Job, state store.TaskState,
 			return err
 		}
 	}
+	defer w.store.RunOn(job)() // nobody else writes to the folder
 	err := w.Engine.Encode(ctx, plan, p.Number, o)
 	if errors.Is(err, errYield) {
 		return nil
