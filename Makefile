@@ -108,6 +108,10 @@ bench-sign: ## measure what signing adds to a transcode
 	scripts/need ffmpeg npm
 	go test -tags bench -run 'TestSign$$' -count=1 -timeout 60m ./bench -v $(ARGS)
 
+bench-views: ## measure what it costs the database that 10,000 watch
+	scripts/need postgresql
+	go test -tags bench -run 'TestViews$$' -count=1 -timeout 60m ./bench -v $(ARGS)
+
 bench-console: ## measure the pages of the console in a large account beside those of an empty one
 	scripts/need chromium ffmpeg npm
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json

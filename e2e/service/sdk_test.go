@@ -107,7 +107,7 @@ func seed(w *harness.Weir) seeded {
 		}
 		for range seeded.Views {
 			start := now.Add(-30 * time.Minute)
-			if err := tx.SaveView(ctx, domain.View{
+			if err := tx.SaveViews(ctx, domain.View{
 				ID: domain.NewID(), PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: owner.UserID, ProjectID: owner.ProjectID,
 				ViewerID: domain.NewID(), StartedAt: domain.At(start), LastSeen: domain.At(start.Add(10 * time.Minute)), PlaytimeMs: 600_000,
 				Country: "Portugal", Device: "Phone", Browser: "Firefox",

@@ -54,11 +54,11 @@ func (c *Control) renew(ctx context.Context, t Title, v Viewer, token *Token, no
 	case c.renewals.use(token, now):
 		return nil
 	}
-	viewers, err := c.renewals.audience(ctx, t.PlaybackID, now)
-	if err != nil && weir.KindOf(err) != weir.Invalid {
+	viewers, err := c.renewals.audience(ctx, t, now)
+	if err != nil {
 		return err
 	}
-	if !viewers[v.Client.ID()] { // or there are so many that the store does not list them
+	if !viewers[v.Client.ID()] {
 		return errExpired()
 	}
 	c.renewals.note(token, now)
@@ -137,13 +137,8 @@ func (r *renewals) note(t *Token, now time.Time) {
 }
 
 // audience returns the viewers within liveLife, by their views in the store.
-func (r *renewals) audience(ctx context.Context, playbackID string, now time.Time) (map[string]bool, error) {
-	return r.seen.Get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
-		rows, err := r.store.Views(ctx, store.ViewQuery{PlaybackID: playbackID, SeenSince: weir.At(now.Add(-liveLife)), By: []string{"viewerId"}})
-		viewers := map[string]bool{}
-		for _, row := range rows {
-			viewers[row.By[0]] = true
-		}
-		return viewers, err
+func (r *renewals) audience(ctx context.Context, t Title, now time.Time) (map[string]bool, error) {
+	return r.seen.Get(ctx, t.PlaybackID, now, func(ctx context.Context) (map[string]bool, error) {
+		return r.store.RecentViewers(ctx, t.UserID, t.PlaybackID, weir.At(now.Add(-liveLife)), maxRenewals)
 	})
 }

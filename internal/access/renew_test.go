@@ -46,9 +46,16 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 		}
 	}
 
-	// Another node, or this one after a restart, knows it from the views in the store.
-	seen := weir.View{ID: weir.NewID(), PlaybackID: s.PlaybackID, ViewerID: "ann's client", LastSeen: weir.At(now.Add(27 * time.Minute))}
-	h.write(func(tx *store.Tx) error { return tx.SaveView(t.Context(), seen) })
+	// Another node, or this one after a restart, knows it from the views in the store, however many
+	// there are.
+	var seen []weir.View
+	for i := range 12_000 {
+		seen = append(seen, weir.View{
+			ID: weir.NewID(), UserID: s.UserID, PlaybackID: s.PlaybackID, ViewerID: fmt.Sprint("client ", i), LastSeen: weir.At(now.Add(27 * time.Minute)),
+		})
+	}
+	seen[5000].ViewerID = "ann's client"
+	h.write(func(tx *store.Tx) error { return tx.SaveViews(t.Context(), seen...) })
 	another := h.openControl()
 	for _, tt := range []struct {
 		id    string

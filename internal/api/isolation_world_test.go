@@ -490,7 +490,7 @@ func (w *world) clipsOwn() {
 func view(w *world, of tenant) thing {
 	a, now := w.newAsset(of, fromURL(), nil), weir.At(time.Now())
 	w.write(func(tx *store.Tx) error {
-		return tx.SaveView(w.Context(), weir.View{
+		return tx.SaveViews(w.Context(), weir.View{
 			ID: weir.NewID(), PlaybackID: a.PlaybackID, UserID: of.user, ProjectID: of.project, AssetID: a.ID, ViewerID: "viewer", StartedAt: now, LastSeen: now,
 		})
 	})

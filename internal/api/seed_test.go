@@ -48,7 +48,7 @@ func (f *fixture) seed(t testing.TB) {
 			}
 		}
 		for _, v := range seededViews(asset, now) {
-			if err := tx.SaveView(ctx, v); err != nil {
+			if err := tx.SaveViews(ctx, v); err != nil {
 				return err
 			}
 		}

@@ -231,7 +231,7 @@ func TestViewsNow(t *testing.T) {
 	ctx := t.Context()
 	if err := f.store.Tx(ctx, func(tx *store.Tx) error {
 		for i, ago := range []time.Duration{5 * time.Second, time.Second, 2 * time.Minute} {
-			if err := tx.SaveView(ctx, weir.View{
+			if err := tx.SaveViews(ctx, weir.View{
 				ID: weir.NewID(), UserID: f.vars["ann.id"], ProjectID: f.vars["ann.project"], StreamID: f.vars["stream"], PlaybackID: f.vars["stream.playback"],
 				Country: "Peru", StartedAt: weir.At(time.Now().Add(-time.Hour)), LastSeen: weir.At(time.Now().Add(-ago)), Errors: i,
 			}); err != nil {

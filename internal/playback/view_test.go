@@ -150,6 +150,36 @@ func TestViews(t *testing.T) {
 	}
 }
 
+// What a node knows of a title, it reads once a second for all viewers; they cost no more statements.
+func TestViewersCostNoStatements(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	s := h.newSigner()
+	const viewers, perSecond = 300, 15
+	for _, policy := range []*weir.PlaybackPolicy{nil, {Type: weir.PolicyJWT}} {
+		a := h.newAsset(policy)
+		before, start := h.store.Counts().Statements, time.Now()
+		for i := range viewers {
+			from, master := h.from(h.newAddress()), h.at(a, "index.m3u8")
+			if policy != nil {
+				master += "?jwt=" + s.signFor(a.PlaybackID, time.Hour, fmt.Sprint("viewer ", i))
+			}
+			lists := h.named(master, h.want(master, from...).body)
+			list := lists[len(lists)-1]
+			files := h.named(list, h.want(list, from...).body)
+			h.want(files[len(files)-1], from...)
+		}
+		n, seconds := h.store.Counts().Statements-before, int64(time.Since(start)/store.Fresh)+1
+		t.Logf("%d viewers with 3 requests each: %d statements in %d s", viewers, n, seconds)
+		if n > perSecond*seconds {
+			t.Errorf("%d statements, want at most %d a second", n, perSecond)
+		}
+		if seen := h.seen(a); seen.Views != viewers {
+			t.Errorf("%d views, want %d", seen.Views, viewers)
+		}
+	}
+}
+
 func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to-1) }
 
 // Run writes views, and the remaining ones at its end.

@@ -148,8 +148,11 @@ func runOps(ctx context.Context, addr string, handler http.Handler, b *budget.Bu
 
 // addMetrics shows the statistics of the parts as metrics.
 func (s *server) addMetrics() {
-	hook, gate, viewers, open := s.sender.Stats, s.gate.Stats, s.playback.Stats, s.budget.Stats
+	hook, gate, viewers, open, database := s.sender.Stats, s.gate.Stats, s.playback.Stats, s.budget.Stats, s.store.Counts
 	s.metrics.add(
+		gauge{"weir_database_statements_total", "Statements that this node sent to the database, without those of its job queue.", func() int64 { return database().Statements }},
+		gauge{"weir_database_rows_written_total", "Rows that these statements wrote.", func() int64 { return database().RowsWritten }},
+		gauge{"weir_database_transactions_total", "Transactions that this node committed.", func() int64 { return database().Transactions }},
 		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.counted(s.store.PendingDeliveries)},
 		gauge{"weir_webhook_deliveries_in_flight", "Deliveries that this node sends now.", func() int64 { return hook().InFlight }},
 		gauge{"weir_webhooks_paused", "Webhooks that are paused because they timed out again and again; -1 = unknown.", s.counted(s.store.PausedWebhooks)},

@@ -68,7 +68,7 @@ func TestDeleteUser(t *testing.T) {
 				tx.CreatePasswordLink(ctx, "link", ann.ID, weir.At(now.Add(time.Hour))),
 				tx.savePull(ctx, &Pulling{StreamID: hers.ID, Request: 1, Wanted: true, Node: "node-a", Claim: 1}),
 				tx.savePull(ctx, &Pulling{StreamID: theirs.ID, Request: 1, Wanted: true, Node: "node-a", Claim: 1}),
-				tx.SaveView(ctx, weir.View{ID: "v", UserID: ann.ID, PlaybackID: hers.PlaybackID, StartedAt: 1}),
+				tx.SaveViews(ctx, weir.View{ID: "v", UserID: ann.ID, PlaybackID: hers.PlaybackID, StartedAt: 1}),
 			)
 		})
 		if _, err := st.CallerByKey(ctx, key); err != nil {

@@ -229,6 +229,9 @@ func (e *postgres) forUpdate() string { return " FOR UPDATE" }
 
 func (e *postgres) forUpdateOfFree() string { return " FOR UPDATE SKIP LOCKED" }
 
+// members is not json_each, whose values are parsed again for each column.
+func (e *postgres) members() string { return "jsonb_each($1)" }
+
 type pgTx struct {
 	tx    pgx.Tx
 	conn  *pgxpool.Conn

@@ -18,7 +18,7 @@ func TestSize(t *testing.T) {
 		}
 		for range 3000 {
 			view := weir.View{ID: weir.NewID(), PlaybackID: "p", UserID: "u", StartedAt: weir.At(time.Now()), LastSeen: weir.At(time.Now())}
-			if err := st.Tx(t.Context(), func(tx *Tx) error { return tx.SaveView(t.Context(), view) }); err != nil {
+			if err := st.Tx(t.Context(), func(tx *Tx) error { return tx.SaveViews(t.Context(), view) }); err != nil {
 				t.Fatal(err)
 			}
 		}

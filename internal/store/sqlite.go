@@ -191,6 +191,8 @@ func (e *sqlite) forUpdate() string { return "" }
 
 func (e *sqlite) forUpdateOfFree() string { return "" }
 
+func (e *sqlite) members() string { return "json_each($1)" }
+
 type sqliteTx struct {
 	tx     *sql.Tx
 	writes *stmtCache

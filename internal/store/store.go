@@ -66,6 +66,7 @@ type Store struct {
 	adopt  bool     // see Options
 
 	cacheShown bool
+	counts     counts
 }
 
 // queries are the reads. A Store runs them on any connection, a Tx on that of the transaction.
@@ -129,6 +130,8 @@ type engine interface {
 	// forUpdateOfFree is forUpdate for a SELECT that skips rows which others have locked.
 	forUpdateOfFree() string
 	poolStats() (PoolStats, bool)
+	// members is a table with the members of the JSON object $1, as key and value.
+	members() string
 	close()
 }
 
@@ -164,7 +167,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
-	s.queries = queries{conn: s.engine, seal: seal}
+	s.queries = queries{conn: counted{s.engine, &s.counts}, seal: seal}
 	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
@@ -272,7 +275,7 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	tx := &Tx{queries: queries{conn: etx, seal: s.seal}, tx: etx, store: s}
+	tx := &Tx{queries: queries{conn: counted{etx, &s.counts}, seal: s.seal}, tx: etx, store: s}
 	defer func() {
 		if tx.tx != nil { // do panicked or failed
 			etx.rollback(context.WithoutCancel(ctx))
@@ -290,6 +293,7 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	tx.tx = nil
+	s.counts.transactions.Add(1)
 	s.shown.forget(tx.touched)
 	for topic := range tx.bumped {
 		s.changed(topic)

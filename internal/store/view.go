@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,18 +12,45 @@ import (
 	"weir/internal/weir"
 )
 
-// SaveView writes a view, or updates it while the viewer watches.
-func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
-	_, err := tx.conn.exec(ctx, `INSERT INTO viewing (id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id,
-			started_at, last_seen, playtime_ms, ttff_ms, rebuffer_ms, errors, exited_early, device_type, device, cpu, os, browser,
-			browser_engine, continent, country, subdivision, timezone, geohash, node)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
+// SaveViews writes views, or updates them while their viewers watch, in one statement.
+//
+// LastSeen of a view in the store may be ahead: until then the viewer counts as seen, and the view
+// need not be written again.
+func (tx *Tx) SaveViews(ctx context.Context, views ...weir.View) error {
+	rows := make(map[string][]any, len(views))
+	for i := range views {
+		v := &views[i]
+		rows[v.ID] = []any{
+			v.UserID, v.ProjectID, v.PlaybackID, v.AssetID, v.StreamID, v.CreatorID, v.ViewerID,
+			v.StartedAt, v.LastSeen, v.PlaytimeMs, v.TTFFMs, v.RebufferMs, v.Errors, v.ExitedEarly,
+			v.DeviceType, v.Device, v.CPU, v.OS, v.Browser, v.BrowserEngine, v.Continent, v.Country, v.Subdivision, v.Timezone, v.Geohash,
+		}
+	}
+	return tx.saveRows(ctx, rows, `INSERT INTO viewing (id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id,
+			started_at, last_seen, playtime_ms, ttff_ms, rebuffer_ms, errors, exited_early,
+			device_type, device, cpu, os, browser, browser_engine, continent, country, subdivision, timezone, geohash, node)
+		SELECT key, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6,
+			CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), CAST(value->>9 AS BIGINT), CAST(value->>10 AS BIGINT),
+			CAST(value->>11 AS BIGINT), CAST(value->>12 AS BIGINT), CAST(value->>13 AS BOOLEAN),
+			value->>14, value->>15, value->>16, value->>17, value->>18, value->>19, value->>20, value->>21, value->>22, value->>23, value->>24,
+			CAST($2 AS TEXT)
+		FROM `+tx.store.engine.members()+` WHERE true
 		ON CONFLICT (id) DO UPDATE SET last_seen = excluded.last_seen, playtime_ms = excluded.playtime_ms, ttff_ms = excluded.ttff_ms,
-			rebuffer_ms = excluded.rebuffer_ms, errors = excluded.errors, exited_early = excluded.exited_early`,
-		v.ID, v.UserID, v.ProjectID, v.PlaybackID, v.AssetID, v.StreamID, v.CreatorID, v.ViewerID,
-		int64(v.StartedAt), int64(v.LastSeen), v.PlaytimeMs, v.TTFFMs, v.RebufferMs, int64(v.Errors), v.ExitedEarly,
-		v.DeviceType, v.Device, v.CPU, v.OS, v.Browser, v.BrowserEngine, v.Continent, v.Country, v.Subdivision, v.Timezone, v.Geohash,
-		tx.store.node.id)
+			rebuffer_ms = excluded.rebuffer_ms, errors = excluded.errors, exited_early = excluded.exited_early`, tx.store.node.id)
+}
+
+// saveRows runs a statement that writes rows. It selects them from engine.members, in the order of
+// their keys: transactions that write them in one order can't deadlock. There must be a WHERE between
+// members and ON CONFLICT, or SQLite reads ON as that of a join.
+func (tx *Tx) saveRows(ctx context.Context, rows map[string][]any, sql string, args ...any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(rows) // in the order of the keys
+	if err != nil {
+		return err
+	}
+	_, err = tx.conn.exec(ctx, sql, append([]any{string(text)}, args...)...)
 	return err
 }
 
@@ -32,15 +61,40 @@ func (s *Store) ViewersElsewhere(ctx context.Context, userID string, since weir.
 		userID, int64(since), s.node.id)
 }
 
-// SaveUsage adds to the usage of an account in an hour. Storage is added once, in the hour in which
-// it began.
-func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
-	_, err := tx.conn.exec(ctx, `INSERT INTO usage_hour (user_id, creator_id, hour, delivery_ms, total_ms, storage_ms)
-		VALUES ($1, $2, $3, $4, $5, $6)
+// RecentViewers returns the ids of viewers of an account's title who were seen since a time: all of
+// them, unless they are more than the limit.
+func (s *Store) RecentViewers(ctx context.Context, userID, playbackID string, since weir.Millis, limit int) (map[string]bool, error) {
+	ids, err := many(ctx, s.conn, scanText, "SELECT DISTINCT viewer_id FROM viewing WHERE user_id = $1 AND last_seen >= $2 AND playback_id = $3 LIMIT $4",
+		userID, int64(since), playbackID, limit)
+	viewers := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		viewers[id] = true
+	}
+	return viewers, err
+}
+
+// SaveUsage adds to the usage of accounts in an hour, in one statement. Storage is added once, in the
+// hour in which it began.
+func (tx *Tx) SaveUsage(ctx context.Context, usage ...weir.Usage) error {
+	sums := map[string]weir.Usage{}
+	for _, u := range usage {
+		u.Hour = weir.StepHour.Start(u.Hour)
+		key := fmt.Sprintf("%q %q %d", u.UserID, u.CreatorID, u.Hour)
+		before := sums[key]
+		u.DeliveryMs += before.DeliveryMs
+		u.TotalMs += before.TotalMs
+		u.StorageMs += before.StorageMs
+		sums[key] = u
+	}
+	rows := make(map[string][]any, len(sums))
+	for key, u := range sums {
+		rows[key] = []any{u.UserID, u.CreatorID, u.Hour, u.DeliveryMs, u.TotalMs, u.StorageMs}
+	}
+	return tx.saveRows(ctx, rows, `INSERT INTO usage_hour (user_id, creator_id, hour, delivery_ms, total_ms, storage_ms)
+		SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT), CAST(value->>3 AS BIGINT), CAST(value->>4 AS BIGINT), CAST(value->>5 AS BIGINT)
+		FROM `+tx.store.engine.members()+` WHERE true
 		ON CONFLICT (user_id, hour, creator_id) DO UPDATE SET delivery_ms = usage_hour.delivery_ms + excluded.delivery_ms,
-			total_ms = usage_hour.total_ms + excluded.total_ms, storage_ms = usage_hour.storage_ms + excluded.storage_ms`,
-		u.UserID, u.CreatorID, int64(weir.StepHour.Start(u.Hour)), u.DeliveryMs, u.TotalMs, u.StorageMs)
-	return err
+			total_ms = usage_hour.total_ms + excluded.total_ms, storage_ms = usage_hour.storage_ms + excluded.storage_ms`)
 }
 
 // ViewQuery says which views are added up, and in which groups. Empty fields are ignored, so the

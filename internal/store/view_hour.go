@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -84,37 +83,26 @@ func (tx *Tx) takeViews(ctx context.Context, before int64) (map[viewHour]*weir.V
 
 // addHours adds to the rows of view_hour.
 func (tx *Tx) addHours(ctx context.Context, hours map[viewHour]*weir.ViewSums) error {
-	type row struct {
-		id string
-		viewHour
-		*weir.ViewSums
-	}
-	rows := make([]row, 0, len(hours))
+	rows := make(map[string][]any, len(hours))
 	for hour, sums := range hours {
-		rows = append(rows, row{hour.id(), hour, sums})
+		row := []any{hour.start}
+		for _, value := range hour.dimensions {
+			row = append(row, value)
+		}
+		rows[hour.id()] = append(row, sums.Views, sums.PlaytimeMs, sums.RebufferMs, sums.TTFFMs, sums.TTFFViews, sums.Errors, sums.Exits)
 	}
-	// In a fixed order, so that transactions can't deadlock.
-	slices.SortFunc(rows, func(x, y row) int { return cmp.Compare(x.id, y.id) })
 	figures := []string{"views", "playtime_ms", "rebuffer_ms", "ttff_ms", "ttff_views", "errors", "exits"}
-	columns := slices.Concat([]string{"id", "started_at"}, viewDimensions[:], figures)
-	holes, added := make([]string, len(columns)), make([]string, len(figures))
+	columns := slices.Concat([]string{"started_at"}, viewDimensions[:], figures)
+	values, added := make([]string, len(columns)), make([]string, len(figures))
 	for i := range columns {
-		holes[i] = fmt.Sprintf("$%d", i+1)
+		values[i] = fmt.Sprintf("value->>%d", i)
+		if number := i == 0 || i > len(viewDimensions); number {
+			values[i] = "CAST(" + values[i] + " AS BIGINT)"
+		}
 	}
 	for i, name := range figures {
 		added[i] = fmt.Sprintf("%s = view_hour.%s + excluded.%s", name, name, name)
 	}
-	sql := "INSERT INTO view_hour (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(holes, ", ") +
-		") ON CONFLICT (id) DO UPDATE SET " + strings.Join(added, ", ")
-	for _, r := range rows {
-		args := []any{r.id, int64(r.start)}
-		for _, value := range r.dimensions {
-			args = append(args, value)
-		}
-		args = append(args, r.Views, r.PlaytimeMs, r.RebufferMs, r.TTFFMs, r.TTFFViews, r.Errors, r.Exits)
-		if _, err := tx.conn.exec(ctx, sql, args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tx.saveRows(ctx, rows, "INSERT INTO view_hour (id, "+strings.Join(columns, ", ")+") SELECT key, "+strings.Join(values, ", ")+
+		" FROM "+tx.store.engine.members()+" WHERE true ON CONFLICT (id) DO UPDATE SET "+strings.Join(added, ", "))
 }

@@ -132,8 +132,12 @@ func TestRollUpMakesFewRows(t *testing.T) {
 				})
 			}
 			saveViews(t, st, views...)
-			if err := pruneViews(t.Context(), st, day.Add(2*time.Hour)); err != nil {
+			before := st.Counts().Statements
+			if err := st.rollUpViews(t.Context(), day.Add(2*time.Hour).UnixMilli()); err != nil {
 				t.Fatal(err)
+			}
+			if n := st.Counts().Statements - before; n != 4 {
+				t.Errorf("%d statements, want 2 in each of 2 transactions", n)
 			}
 			if rows := rowsOf(t, st, "view_hour"); rows != 2 || rowsOf(t, st, "viewing") != 0 {
 				t.Fatalf("%d rows and %d single views, want 2 and 0", rows, rowsOf(t, st, "viewing"))

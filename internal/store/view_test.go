@@ -1,12 +1,17 @@
 package store
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"weir/internal/weir"
 )
@@ -16,20 +21,11 @@ var day = time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC) // a Thursday
 // saveViews writes views; each starts at its hours after day.
 func saveViews(t *testing.T, st *Store, views ...weir.View) {
 	t.Helper()
-	ctx := t.Context()
-	if err := st.Tx(ctx, func(tx *Tx) error {
-		for i, v := range views {
-			if v.ID == "" {
-				v.ID = fmt.Sprintf("v%d", i)
-			}
-			if err := tx.SaveView(ctx, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
+	named := slices.Clone(views)
+	for i := range named {
+		named[i].ID = cmp.Or(named[i].ID, fmt.Sprintf("v%d", i))
 	}
+	inTx(t, st, func(tx *Tx) error { return tx.SaveViews(t.Context(), named...) })
 }
 
 func hours(n int) weir.Millis { return weir.At(day.Add(time.Duration(n)*time.Hour + 59*time.Minute)) }
@@ -111,7 +107,7 @@ func TestViews(t *testing.T) {
 				}
 				got = append(got, strings.Join(append(append(parts, r.By...), fmt.Sprint(r.Views)), " "))
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 			}
 		}
@@ -129,7 +125,7 @@ func TestViewSums(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := weir.ViewSums{Views: 4, PlaytimeMs: 180_000, RebufferMs: 20_000, TTFFMs: 300, TTFFViews: 3, Errors: 1, Exits: 1}
-		if diff := cmp.Diff(want, rows[0].ViewSums); diff != "" {
+		if diff := gocmp.Diff(want, rows[0].ViewSums); diff != "" {
 			t.Errorf("sums (-want +got):\n%s", diff)
 		}
 	})
@@ -146,8 +142,97 @@ func TestSaveViewAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []ViewRow{{By: []string{"Peru"}, ViewSums: weir.ViewSums{Views: 1, PlaytimeMs: 5000, TTFFMs: 70, TTFFViews: 1, Errors: 1}}}
-		if diff := cmp.Diff(want, rows); diff != "" {
+		if diff := gocmp.Diff(want, rows); diff != "" {
 			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// However many views are written together, that is one statement.
+func TestSaveManyViews(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		var views []weir.View
+		for i := range 1000 {
+			views = append(views, weir.View{ID: weir.NewID(), UserID: "u1", StartedAt: hours(0), LastSeen: hours(0), PlaytimeMs: int64(i), ExitedEarly: i%10 == 0})
+		}
+		for round := range 2 {
+			before := st.Counts().Statements
+			inTx(t, st, func(tx *Tx) error { return tx.SaveViews(t.Context(), views...) })
+			if n := st.Counts().Statements - before; n != 1 {
+				t.Errorf("%d statements, want 1", n)
+			}
+			rows, err := st.Views(t.Context(), ViewQuery{UserID: "u1"})
+			want := weir.ViewSums{Views: 1000, PlaytimeMs: 499_500 + int64(round)*1000, Exits: 100}
+			if err != nil || rows[0].ViewSums != want {
+				t.Errorf("%+v, %v, want %+v", rows, err, want)
+			}
+			for i := range views {
+				views[i].PlaytimeMs++
+			}
+		}
+		before := st.Counts().Statements
+		inTx(t, st, func(tx *Tx) error { return errors.Join(tx.SaveViews(t.Context()), tx.SaveUsage(t.Context())) })
+		if n := st.Counts().Statements - before; n != 0 {
+			t.Errorf("%d statements for nothing", n)
+		}
+	})
+}
+
+// Every column is stored as it is.
+func TestSaveViewColumns(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		const odd = `"'\{}[], $1 ?` + "\n\t\u2028<é😀>"
+		v := weir.View{
+			ID: odd, UserID: "u", ProjectID: "p", PlaybackID: "pb", AssetID: "a", StreamID: "s", CreatorID: odd, ViewerID: "vi",
+			StartedAt: 1<<53 + 1, LastSeen: 1<<53 + 3, PlaytimeMs: 1<<53 + 5, TTFFMs: 1<<53 + 7, RebufferMs: 1<<53 + 9, Errors: 11, ExitedEarly: true,
+			DeviceType: "dt", Device: "d", CPU: "c", OS: "o", Browser: "b", BrowserEngine: "be", Continent: "cn", Country: "co", Subdivision: "sd",
+			Timezone: "tz", Geohash: "g",
+		}
+		saveViews(t, st, v)
+		got, err := one(t.Context(), st.conn, func(r rows) (v weir.View, err error) {
+			var node string
+			err = r.Scan(&v.ID, &v.UserID, &v.ProjectID, &v.PlaybackID, &v.AssetID, &v.StreamID, &v.CreatorID, &v.ViewerID,
+				&v.StartedAt, &v.LastSeen, &v.PlaytimeMs, &v.TTFFMs, &v.RebufferMs, &v.Errors, &v.ExitedEarly,
+				&v.DeviceType, &v.Device, &v.CPU, &v.OS, &v.Browser, &v.BrowserEngine, &v.Continent, &v.Country, &v.Subdivision, &v.Timezone, &v.Geohash, &node)
+			if err == nil && node != "node-a" {
+				err = fmt.Errorf("the node is %q", node)
+			}
+			return v, err
+		}, `SELECT id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id, started_at, last_seen, playtime_ms, ttff_ms,
+			rebuffer_ms, errors, exited_early, device_type, device, cpu, os, browser, browser_engine, continent, country, subdivision, timezone, geohash, node
+			FROM viewing`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(v, got); diff != "" {
+			t.Errorf("view (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Nodes that write the usage of the same accounts at once do not wait for each other for ever.
+func TestSaveUsageAtOnce(t *testing.T) {
+	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
+		const accounts, rounds = 200, 20
+		var wg sync.WaitGroup
+		for i, st := range []*Store{a, b, a, b} {
+			wg.Go(func() {
+				order := rand.New(rand.NewPCG(1, uint64(i)))
+				for range rounds {
+					var usage []weir.Usage
+					for _, n := range order.Perm(accounts) {
+						usage = append(usage, weir.Usage{UserID: fmt.Sprint("u", n), Hour: hours(0), DeliveryMs: 1})
+					}
+					if err := st.Tx(t.Context(), func(tx *Tx) error { return tx.SaveUsage(t.Context(), usage...) }); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		rows, err := a.Usage(t.Context(), UsageQuery{})
+		if err != nil || rows[0].DeliveryMs != 4*accounts*rounds {
+			t.Errorf("%+v, %v", rows, err)
 		}
 	})
 }
@@ -188,7 +273,7 @@ func TestViewsOfContent(t *testing.T) {
 		for _, r := range rows {
 			got = append(got, r.By[0])
 		}
-		if diff := cmp.Diff([]string{"", "ar://tx", "ipfs://bafy"}, got); diff != "" {
+		if diff := gocmp.Diff([]string{"", "ar://tx", "ipfs://bafy"}, got); diff != "" {
 			t.Errorf("addresses (-want +got):\n%s", diff)
 		}
 	})
@@ -223,21 +308,19 @@ func TestUsage(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		if err := st.Tx(ctx, func(tx *Tx) error {
-			for _, u := range []weir.Usage{
-				{UserID: "u1", CreatorID: "cleo", Hour: hours(0), DeliveryMs: 1, TotalMs: 10, StorageMs: 100},
-				{UserID: "u1", CreatorID: "cleo", Hour: hours(0), DeliveryMs: 1, TotalMs: 10, StorageMs: 100}, // adds up
-				{UserID: "u1", Hour: hours(1), DeliveryMs: 2},
-				{UserID: "u1", Hour: hours(24), DeliveryMs: 4},
-				{UserID: "u2", Hour: hours(0), DeliveryMs: 8},
-			} {
-				if err := tx.SaveUsage(ctx, u); err != nil {
-					return err
-				}
-			}
-			return nil
+			return tx.SaveUsage(
+				ctx,
+				weir.Usage{UserID: "u1", CreatorID: "cleo", Hour: hours(0), DeliveryMs: 1, TotalMs: 10, StorageMs: 100},
+				weir.Usage{UserID: "u1", Hour: hours(1), DeliveryMs: 2},
+				weir.Usage{UserID: "u1", Hour: hours(24), DeliveryMs: 3},
+				weir.Usage{UserID: "u1", Hour: hours(24), DeliveryMs: 1}, // adds up
+				weir.Usage{UserID: "u2", Hour: hours(0), DeliveryMs: 8},
+			)
 		}); err != nil {
 			t.Fatal(err)
 		}
+		again := weir.Usage{UserID: "u1", CreatorID: "cleo", Hour: hours(0), DeliveryMs: 1, TotalMs: 10, StorageMs: 100}
+		inTx(t, st, func(tx *Tx) error { return tx.SaveUsage(ctx, again) })
 		at := func(h int) weir.Millis { return weir.At(day.Add(time.Duration(h) * time.Hour)) }
 		for _, tt := range []struct {
 			name  string
@@ -260,7 +343,7 @@ func TestUsage(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tt.name, err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 			}
 		}

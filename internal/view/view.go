@@ -3,8 +3,8 @@
 // A view is one viewer of one title: it begins at the master playlist or with the first media, and
 // ends after a pause. [Counter.Begin] starts a view unless the account has its maximum of viewers
 // at once (limit.go). [Counter.Note] adds what was sent to the view, and to the usage of the account
-// in this hour. All that is in memory; [Counter.Run] writes what has changed to the store every two
-// seconds (save.go).
+// in this hour. All that is in memory; [Counter.Run] writes it to the store, many views at once
+// (save.go).
 //
 // The caller says what was sent: this package knows durations, not media. Viewers are told apart by
 // their token, or by network and device (viewer.go).
@@ -40,7 +40,9 @@ type Counter struct {
 
 	mu     sync.Mutex
 	active map[viewKey]*activeView
-	usage  map[usageKey]time.Duration
+	usage  map[usageKey]time.Duration // that is not written yet
+	// usageDue is when usage is written.
+	usageDue time.Time
 	// watchers are those of the active views. counts are the numbers of those who watch, by account:
 	// counted at a time, and raised by everybody who has begun since.
 	watchers map[watcherKey]*watcher
@@ -62,9 +64,9 @@ type Title struct {
 // activeView is a view that has not ended.
 type activeView struct {
 	weir.View
-	by      *watcher
-	played  time.Duration
-	changed bool
+	by     *watcher
+	played time.Duration
+	stored stored
 }
 
 type viewKey struct {
@@ -144,6 +146,9 @@ func (c *Counter) note(of *Title, who Viewer, played *time.Duration, now time.Ti
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if played != nil && *played > 0 {
+		if len(c.usage) == 0 {
+			c.usageDue = now.Add(ahead)
+		}
 		c.usage[usageKey{of.UserID, of.CreatorID, weir.StepHour.Start(weir.At(now))}] += *played
 	}
 	one := c.findOrStart(of, who, now)
@@ -168,7 +173,7 @@ func (c *Counter) findOrStart(of *Title, who Viewer, now time.Time) *activeView 
 		}
 		switch {
 		case one == nil:
-		case one.changed:
+		case one.stored != one.exact():
 			c.active[viewKey{playbackID: one.ID}] = one // until it is written
 		default:
 			c.drop(key)
@@ -177,7 +182,7 @@ func (c *Counter) findOrStart(of *Title, who Viewer, now time.Time) *activeView 
 		one.by.views++
 		c.active[key] = one
 	}
-	one.LastSeen, one.changed = weir.At(now), true
+	one.LastSeen = weir.At(now)
 	if now.Sub(one.by.seen) >= watching {
 		c.counts[of.UserID]++
 	}

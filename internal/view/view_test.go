@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
@@ -15,11 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/store"
+	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 
 // film is what viewers watch in tests.
 var film = Title{PlaybackID: "p", AssetID: "a", UserID: "u"}
@@ -33,13 +33,13 @@ func newCounter(t testing.TB) *Counter {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	return New(Options{Store: st, ViewerID: func(v Viewer) string { return v.Token + v.Device.OS }, Log: slog.New(slog.DiscardHandler)})
+	return newCounterOn(st)
 }
 
 // written returns what the store has of the film, after a save.
 func written(t *testing.T, c *Counter) (views weir.ViewSums, deliveryMs int64) {
 	t.Helper()
-	if err := c.save(t.Context(), time.Now()); err != nil {
+	if err := c.save(t.Context(), time.Now(), true); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := c.Store.Views(t.Context(), store.ViewQuery{UserID: film.UserID, AssetID: film.AssetID})
@@ -69,16 +69,16 @@ func TestViewings(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.save(ended, start); err == nil {
+	if err := c.save(ended, start, true); err == nil {
 		t.Fatal("save did not fail")
 	}
-	if err := c.save(ended, start.Add(24*time.Hour)); err == nil {
+	if err := c.save(ended, start.Add(24*time.Hour), true); err == nil {
 		t.Fatal("save did not fail")
 	}
 	if got, used := written(t, c); got.Views != 2 || got.PlaytimeMs != 4000 || used != 4000 {
 		t.Errorf("%+v and %d ms of usage, want two views of 4 s", got, used)
 	}
-	if err := c.save(t.Context(), start.Add(24*time.Hour)); err != nil || len(c.active) != 0 || len(c.watchers) != 0 {
+	if err := c.save(t.Context(), start.Add(24*time.Hour), true); err != nil || len(c.active) != 0 || len(c.watchers) != 0 {
 		t.Errorf("%d views of %d viewers are remembered, error %v", len(c.active), len(c.watchers), err)
 	}
 	for i := range maxViews + 10 {
