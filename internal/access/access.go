@@ -38,8 +38,11 @@ type Gate struct {
 	log   *slog.Logger
 
 	guesses    guesses
-	keys       store.Recent[map[string]knownKey] // signing keys by their public keys, of an account
-	verifying  lines                             // JWTs
+	owners     store.Recent[Decision]        // terms of accounts
+	keys       store.Recent[accountKeys]     // signing keys of accounts
+	others     store.Recent[weir.SigningKey] // signing keys that are not among those, by id
+	webhooks   store.Recent[weir.Webhook]    // access webhooks by id
+	verifying  lines                         // JWTs
 	admissions admissions
 	asking     lines                // requests to access webhooks, by the account that they are of
 	logging    weir.Buckets[string] // lines in the logs of access webhooks, by webhook
@@ -62,7 +65,10 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 	return &Gate{
 		store: st, hooks: hooks, log: log,
 		guesses: newGuesses(), admissions: newAdmissions(),
-		keys:      store.Recent[map[string]knownKey]{Max: maxKeyOwners},
+		owners:    store.Recent[Decision]{Store: st, Max: maxOwners},
+		keys:      store.Recent[accountKeys]{Store: st, Max: maxOwners},
+		others:    store.Recent[weir.SigningKey]{Store: st, Max: maxOwners},
+		webhooks:  store.Recent[weir.Webhook]{Store: st, Max: maxOwners},
 		verifying: lines{AtOnce: runtime.GOMAXPROCS(0), OfNetwork: verifiedOfNetwork},
 		asking:    lines{AtOnce: asksAtOnce, OfNetwork: asksOfNetwork, Waiting: maxAsking, Timeout: askingTimeout},
 		logging:   weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
@@ -153,28 +159,22 @@ func terms(owner weir.User) Decision {
 	return Decision{UserID: owner.ID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: owner.Admin}
 }
 
-// Recheck returns nil while an earlier decision is still valid: neither the content, nor its owner,
-// nor the signing key of the viewer's JWT has been blocked since. The decision has the terms that
-// do not depend on the policy.
-func (g *Gate) Recheck(ctx context.Context, playbackID, keyID string) (Decision, error) {
-	c, err := g.content(ctx, playbackID)
-	if err != nil {
-		return Decision{}, err
+// recheck returns nil while an earlier decision is still valid: neither the owner of the content, nor
+// the signing key of the viewer's JWT has been blocked since. The decision has the terms that do not
+// depend on the policy. What it reads is remembered for a moment.
+func (g *Gate) recheck(ctx context.Context, c content, keyID string) (Decision, error) {
+	d, err := g.owners.Get(ctx, c.userID, time.Now(), func(ctx context.Context) (Decision, error) {
+		owner, err := g.owner(ctx, c)
+		return terms(owner), err
+	})
+	if err != nil || keyID == "" {
+		return d, err
 	}
-	owner, err := g.owner(ctx, c)
-	if err != nil {
-		return Decision{}, err
+	key, err := g.keyByID(ctx, c.userID, keyID)
+	if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
+		err = badJWT("its signing key was revoked")
 	}
-	if keyID != "" {
-		key, err := g.store.SigningKey(ctx, keyID)
-		if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
-			err = badJWT("its signing key was revoked")
-		}
-		if err != nil {
-			return Decision{}, err
-		}
-	}
-	return terms(owner), nil
+	return d, err
 }
 
 // content is the stream or the asset that is played.

@@ -106,6 +106,10 @@ func (h *fixture) newKey(owner weir.User) (weir.SigningKey, *ecdsa.PrivateKey) {
 	return k, private
 }
 
+func contentOf(s weir.Stream) content {
+	return content{s.PlaybackID, s.UserID, s.ProjectID, s.PlaybackPolicy}
+}
+
 // refused checks that the viewer is refused with the kind and the message.
 func (h *fixture) refused(r Request, kind weir.Kind, message string) {
 	h.Helper()
@@ -204,8 +208,8 @@ func TestViewerLimit(t *testing.T) {
 		"an account": {of, Decision{UserID: of.UserID, ViewerLimit: weir.DefaultViewerLimit}},
 		"an admin":   {ofAdmin, Decision{UserID: ofAdmin.UserID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: true}},
 	} {
-		if d, err := h.gate.Recheck(t.Context(), tt.stream.PlaybackID, ""); err != nil || d != tt.want {
-			t.Errorf("%s: Recheck = %+v, %v, want %+v", name, d, err, tt.want)
+		if d, err := h.gate.recheck(t.Context(), contentOf(tt.stream), ""); err != nil || d != tt.want {
+			t.Errorf("%s: recheck = %+v, %v, want %+v", name, d, err, tt.want)
 		}
 	}
 }
@@ -315,11 +319,11 @@ func TestJWT(t *testing.T) {
 	// A key of another project of the account is a foreign one.
 	h.refused(sign(with("pub", elsewhere.PublicKey), jwt.SigningMethodES256, elsewherePrivate), weir.NotFound, "Content not found")
 	h.refused(Request{PlaybackID: s.PlaybackID, PublicKey: elsewhere.PublicKey}, weir.NotFound, "Content not found")
-	if _, err := h.gate.Recheck(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
-		t.Errorf("Recheck with a key of another project = %v, want it refused", err)
+	if _, err := h.gate.recheck(t.Context(), contentOf(s), elsewhere.ID); weir.KindOf(err) != weir.Denied {
+		t.Errorf("recheck with a key of another project = %v, want it refused", err)
 	}
-	if _, err := h.gate.Recheck(t.Context(), s.PlaybackID, key.ID); err != nil {
-		t.Errorf("Recheck = %v, want it allowed", err)
+	if _, err := h.gate.recheck(t.Context(), contentOf(s), key.ID); err != nil {
+		t.Errorf("recheck = %v, want it allowed", err)
 	}
 
 	change := func(do func(*weir.SigningKey)) {

@@ -88,7 +88,9 @@ func (g *Gate) askOnce(ctx context.Context, c content, r Request, pass admission
 
 // ask asks the access webhook.
 func (g *Gate) ask(ctx context.Context, c content, r Request) error {
-	hook, err := g.store.Webhook(ctx, c.policy.WebhookID)
+	hook, err := g.webhooks.Get(ctx, c.policy.WebhookID, time.Now(), func(ctx context.Context) (weir.Webhook, error) {
+		return g.store.Webhook(ctx, c.policy.WebhookID)
+	})
 	if weir.IsNotFound(err) || err == nil && (hook.Deleted || hook.UserID != c.userID) {
 		return weir.Errorf(weir.Denied, "Content is gated and corresponding webhook not found")
 	}
@@ -100,7 +102,7 @@ func (g *Gate) ask(ctx context.Context, c content, r Request) error {
 	if err != nil {
 		return err
 	}
-	if !g.logging.Take(hook.ID, now) {
+	if g.store.Away() != nil || !g.logging.Take(hook.ID, now) {
 		shown = nil
 		g.unlogged.Add(1)
 	}

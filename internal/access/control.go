@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"time"
 
-	"weir/internal/store"
 	"weir/internal/weir"
 )
 
@@ -20,7 +19,6 @@ type Control struct {
 	gate     *Gate
 	tokens   tokens
 	renewals renewals
-	grants   store.Recent[Decision] // results of Gate.Recheck, by playback id and signing key
 }
 
 // Title is an asset or a stream that somebody wants to play.
@@ -66,8 +64,6 @@ type Client interface {
 	Describe() map[string]json.RawMessage
 }
 
-const maxGrants = 10_000
-
 // OpenControl returns a Control that asks the gate. The first one makes the secret of the tokens,
 // which all nodes have.
 func OpenControl(ctx context.Context, gate *Gate) (*Control, error) {
@@ -79,7 +75,7 @@ func OpenControl(ctx context.Context, gate *Gate) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{gate: gate, renewals: newRenewals(gate.store), grants: store.Recent[Decision]{Max: maxGrants}}
+	c := &Control{gate: gate, renewals: newRenewals(gate.store)}
 	return c, c.tokens.use(secret)
 }
 
@@ -109,9 +105,9 @@ func (c *Control) admit(ctx context.Context, t Title, v Viewer, token *Token) (*
 	case token != nil && t.asksAgain():
 		return token, c.askWebhook(ctx, t, v, token, token.accessKey.Reveal())
 	case token != nil:
-		return token, c.stillAdmitted(ctx, t.PlaybackID, token.key)
+		return token, c.stillAdmitted(ctx, t, token.key)
 	case !t.Policy.Private():
-		return nil, c.stillAdmitted(ctx, t.PlaybackID, "")
+		return nil, c.stillAdmitted(ctx, t, "")
 	}
 	jwt, accessKey := credentials(v.Request)
 	var by Decision
@@ -151,7 +147,7 @@ func (c *Control) askWebhook(ctx context.Context, t Title, v Viewer, token *Toke
 // check returns an error if the credential in a request does not admit the viewer. It reads nothing of the
 // title that Control knows.
 func (c *Control) check(ctx context.Context, t Title, r Request, v Viewer) (Decision, error) {
-	d, err := c.terms(ctx, t.PlaybackID, "")
+	d, err := c.Terms(ctx, t)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -162,18 +158,12 @@ func (c *Control) check(ctx context.Context, t Title, r Request, v Viewer) (Deci
 
 // stillAdmitted returns nil while the admission of a viewer is valid: the owner is not suspended, the
 // signing key not revoked.
-func (c *Control) stillAdmitted(ctx context.Context, playbackID, keyID string) error {
-	_, err := c.terms(ctx, playbackID, keyID)
+func (c *Control) stillAdmitted(ctx context.Context, t Title, keyID string) error {
+	_, err := c.gate.recheck(ctx, t.content(), keyID)
 	return err
 }
 
 // Terms returns the terms that the owner of a title has for all viewers.
-func (c *Control) Terms(ctx context.Context, playbackID string) (Decision, error) {
-	return c.terms(ctx, playbackID, "")
-}
-
-func (c *Control) terms(ctx context.Context, playbackID, keyID string) (Decision, error) {
-	return c.grants.Get(ctx, playbackID+"/"+keyID, time.Now(), func(ctx context.Context) (Decision, error) {
-		return c.gate.Recheck(ctx, playbackID, keyID)
-	})
+func (c *Control) Terms(ctx context.Context, t Title) (Decision, error) {
+	return c.gate.recheck(ctx, t.content(), "")
 }

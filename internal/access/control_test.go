@@ -161,11 +161,11 @@ func TestAdmit(t *testing.T) {
 	if _, err := h.openControl().Admit(t.Context(), gated, viewer(address, "").with(token.Text)); weir.KindOf(err) != weir.Denied || !strings.Contains(err.Error(), "its signing key was revoked") {
 		t.Errorf("a token whose key is disabled: %v", err)
 	}
-	if d, err := c.Terms(t.Context(), open.PlaybackID); err != nil || d.UserID != h.ann.ID || d.ViewerLimit != weir.DefaultViewerLimit {
+	if d, err := c.Terms(t.Context(), open); err != nil || d.UserID != h.ann.ID || d.ViewerLimit != weir.DefaultViewerLimit {
 		t.Errorf("Terms = %+v, %v", d, err)
 	}
-	if c.grants.Max != maxGrants || c.renewals.seen.Max != maxAudiences {
-		t.Errorf("%d grants and %d audiences are cached", c.grants.Max, c.renewals.seen.Max)
+	if h.gate.owners.Max != maxOwners || c.renewals.seen.Max != maxAudiences {
+		t.Errorf("%d owners and %d audiences are remembered", h.gate.owners.Max, c.renewals.seen.Max)
 	}
 }
 
@@ -344,7 +344,7 @@ func TestKnownKeys(t *testing.T) {
 		return err
 	})
 	wait.Until(t, "the deleted key is refused", func() bool { return weir.KindOf(admit(first)) == weir.Denied })
-	if h.gate.keys.Max != maxKeyOwners {
+	if h.gate.keys.Max != maxOwners {
 		t.Errorf("the keys of %d accounts are cached", h.gate.keys.Max)
 	}
 }

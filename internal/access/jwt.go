@@ -23,8 +23,9 @@ const (
 	maxJWT = 16 << 10
 	// verifiedOfNetwork is how many JWTs from one network are verified at once.
 	verifiedOfNetwork = 2
-	// maxKeyOwners is the maximum number of accounts whose signing keys are cached.
-	maxKeyOwners = 10_000
+	// maxOwners is the maximum number of accounts whose terms, signing keys and access webhooks are
+	// remembered.
+	maxOwners = 10_000
 )
 
 // claims are the claims of a viewer's JWT.
@@ -108,11 +109,11 @@ func badJWT(why string) *weir.Error {
 // told what was known before.
 func (g *Gate) signingKey(ctx context.Context, c content, r Request, publicKey string) (key knownKey, err error) {
 	if r.JWT != "" {
-		known, err := g.keys.Get(ctx, c.userID, time.Now(), func(ctx context.Context) (map[string]knownKey, error) { return g.keysOf(ctx, c.userID) })
+		known, err := g.keysOf(ctx, c.userID)
 		if err != nil {
 			return key, err
 		}
-		if key, ok := known[publicKey]; ok && c.owns(key.SigningKey) {
+		if key, ok := known.byPublicKey[publicKey]; ok && c.owns(key.SigningKey) {
 			if key.Disabled {
 				return key, g.guesses.count(c, r, errRevoked())
 			}
@@ -125,23 +126,44 @@ func (g *Gate) signingKey(ctx context.Context, c content, r Request, publicKey s
 	})
 }
 
-// keysOf returns the signing keys of an account, by their public keys.
-func (g *Gate) keysOf(ctx context.Context, userID string) (map[string]knownKey, error) {
-	page, err := g.store.SigningKeys(ctx, store.Query{UserID: userID, Limit: store.MaxLimit})
-	if err != nil {
-		return nil, err
-	}
-	keys, strange := map[string]knownKey{}, map[string]bool{}
-	for _, key := range page.Items {
-		known, err := newKnownKey(key)
-		if _, twice := keys[key.PublicKey]; twice || err != nil {
-			strange[key.PublicKey] = true
+// accountKeys are the signing keys of an account that are not deleted.
+type accountKeys struct {
+	byID        map[string]weir.SigningKey
+	byPublicKey map[string]knownKey
+}
+
+// keysOf returns the signing keys of an account, as they were a moment ago.
+func (g *Gate) keysOf(ctx context.Context, userID string) (accountKeys, error) {
+	return g.keys.Get(ctx, userID, time.Now(), func(ctx context.Context) (accountKeys, error) {
+		page, err := g.store.SigningKeys(ctx, store.Query{UserID: userID, Limit: store.MaxLimit})
+		if err != nil {
+			return accountKeys{}, err
 		}
-		keys[key.PublicKey] = known
+		keys, strange := accountKeys{map[string]weir.SigningKey{}, map[string]knownKey{}}, map[string]bool{}
+		for _, key := range page.Items {
+			known, err := newKnownKey(key)
+			if _, twice := keys.byPublicKey[key.PublicKey]; twice || err != nil {
+				strange[key.PublicKey] = true
+			}
+			keys.byID[key.ID], keys.byPublicKey[key.PublicKey] = key, known
+		}
+		// storedKey says what is wrong with those.
+		maps.DeleteFunc(keys.byPublicKey, func(public string, _ knownKey) bool { return strange[public] })
+		return keys, nil
+	})
+}
+
+// keyByID returns a signing key, as it was a moment ago.
+func (g *Gate) keyByID(ctx context.Context, userID, id string) (weir.SigningKey, error) {
+	keys, err := g.keysOf(ctx, userID)
+	if err != nil {
+		return weir.SigningKey{}, err
 	}
-	// storedKey says what is wrong with those.
-	maps.DeleteFunc(keys, func(public string, _ knownKey) bool { return strange[public] })
-	return keys, nil
+	if key, ok := keys.byID[id]; ok {
+		return key, nil
+	}
+	// It was made a moment ago, or is deleted.
+	return g.others.Get(ctx, id, time.Now(), func(ctx context.Context) (weir.SigningKey, error) { return g.store.SigningKey(ctx, id) })
 }
 
 func newKnownKey(key weir.SigningKey) (knownKey, error) {

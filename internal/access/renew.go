@@ -38,7 +38,7 @@ const (
 
 func newRenewals(st *store.Store) renewals {
 	return renewals{
-		store: st, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}, seen: store.Recent[map[string]bool]{Max: maxAudiences},
+		store: st, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}, seen: store.Recent[map[string]bool]{Store: st, Max: maxAudiences},
 	}
 }
 
@@ -59,6 +59,9 @@ func (c *Control) renew(ctx context.Context, t Title, v Viewer, token *Token, no
 		return err
 	}
 	if !viewers[v.Client.ID()] {
+		if err := c.renewals.store.Away(); err != nil {
+			return err // the viewer may have come since
+		}
 		return errExpired()
 	}
 	c.renewals.note(token, now)

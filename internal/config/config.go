@@ -61,6 +61,7 @@ type Config struct {
 	Workers       int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
 	Sandbox       string        `group:"Service" placeholder:"MODE" default:"require" enum:"strict,require,best,off" help:"How ffmpeg is locked in: strict (also to its files), require, best (as far as the kernel can) or off."`
 	Drain         time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
+	Stale         time.Duration `group:"Service" placeholder:"TIME" default:"15m" help:"How long viewers get what this node knows while the database does not respond; 0 = not at all."`
 	C2PAKey       string        `name:"c2pa-key" group:"Service" placeholder:"FILE" default:"" help:"Private key (PEM) that signs outputs; empty = one made on first start, which nobody else vouches for."`
 	C2PACert      string        `name:"c2pa-cert" group:"Service" placeholder:"FILE" default:"" help:"Certificate chain (PEM) of the key, the signer's first."`
 	C2PATimestamp string        `name:"c2pa-timestamp" group:"Service" placeholder:"URL" default:"" help:"Time stamp service (RFC 3161) for signatures; empty = none, and they are valid as long as the certificate."`
@@ -205,6 +206,7 @@ func (c *Config) check() error {
 
 	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
 	refuse(c.Drain < 0, "--drain: must not be negative")
+	refuse(c.Stale < 0, "--stale: must not be negative; 0 turns it off")
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
 		"--api-key: must be printable ASCII without blanks")
 	refuse(c.MaxConnections < 0, "--max-connections: must not be negative; 0 is as many as possible")

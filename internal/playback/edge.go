@@ -80,7 +80,7 @@ type edge struct {
 func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
 	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), cache: newFileCache(maxFileCache)}
 	e.life, e.end = context.WithCancel(context.Background())
-	e.origins.Max = maxOrigins
+	e.origins.Store, e.origins.Max = st, maxOrigins
 	return e
 }
 
@@ -185,7 +185,7 @@ func (e *edge) fetchFromOrigin(ctx context.Context, id string, t target) (*fetch
 	if !isTemporary(err) {
 		return f, err
 	}
-	e.origins.Forget(id)
+	e.origins.Expire(id)
 	switch next, nextErr := e.origin(ctx, id); {
 	case nextErr != nil:
 		return nil, nextErr

@@ -92,8 +92,12 @@ func openStore(t testing.TB, url string) *store.Store {
 
 func newFixture(t testing.TB, media blob.Store) *fixture {
 	t.Helper()
+	return newFixtureOn(t, media, openStore(t, storetest.SQLite(t, store.Open, storeOptions())))
+}
+
+func newFixtureOn(t testing.TB, media blob.Store, st *store.Store) *fixture {
+	t.Helper()
 	ctx := t.Context()
-	st := openStore(t, storetest.SQLite(t, store.Open, storeOptions()))
 	t.Cleanup(st.Close)
 	var err error
 	h := &fixture{TB: t, store: st, media: media, logged: &journal{}, sessions: t.TempDir()}

@@ -67,6 +67,7 @@ type Server struct {
 	partWait   time.Duration               // maximum time of waiting for a part
 
 	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
+	stale          atomic.Int64 // responses while the database did not respond
 }
 
 // New returns a Server. Run writes what it counts.
@@ -78,8 +79,8 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	opt.Media = impatient{opt.Media, storageWait}
 	s := &Server{
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait, control: control,
-		titles:     titles{store: opt.Store, media: opt.Media, cached: map[string]*cachedTitle{}},
-		recordings: store.Recent[lastRecording]{Max: maxRecordings},
+		titles:     titles{store: opt.Store, media: opt.Media, known: store.Recent[*title]{Store: opt.Store, Max: maxKnown}, cached: map[string]*cachedTitle{}},
+		recordings: store.Recent[lastRecording]{Store: opt.Store, Max: maxRecordings},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
 	s.views = view.New(view.Options{Store: opt.Store, ViewerID: s.viewerID, Others: opt.Peers != nil, Log: opt.Log})
@@ -171,10 +172,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(out, r, route, err)
 	}
 	out.End()
+	if out.Status() < http.StatusBadRequest {
+		s.countStale()
+	}
 	if s.Observe != nil {
 		s.Observe(r.Context(), r.Method+" "+route, out.Status(), time.Since(start))
 	}
 	s.Log.DebugContext(r.Context(), "request", "route", route, "status", out.Status(), "bytes", out.Bytes(), "took", time.Since(start))
+}
+
+// countStale counts a response that was made without the database.
+func (s *Server) countStale() {
+	if s.Store.Away() != nil {
+		s.stale.Add(1)
+	}
 }
 
 // response returns the response to a viewer.

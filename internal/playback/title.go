@@ -23,11 +23,13 @@ import (
 type title struct {
 	view.Title
 	policy    *weir.PlaybackPolicy
-	ready     bool        // an asset is complete; a recording gets renditions later
-	updated   weir.Millis // when an asset last changed
-	segmented bool        // an asset is a recording or a clip
-	begun     bool        // a stream was live at some time
-	*tracks               // of an asset; those of a stream are in its broadcast
+	phase     weir.AssetPhase // of an asset
+	ready     bool            // an asset is complete; a recording gets renditions later
+	updated   weir.Millis     // when an asset last changed
+	sign      bool            // an asset is never played unsigned
+	segmented bool            // an asset is a recording or a clip
+	begun     bool            // a stream was live at some time
+	*tracks                   // of an asset; those of a stream are in its broadcast
 }
 
 // live reports whether it is a stream.
@@ -108,20 +110,22 @@ func (t *tracks) hasCompleteVideo() bool {
 	return slices.ContainsFunc(t.video, func(r rendition) bool { return r.Complete })
 }
 
-// titles caches titles.
+// titles finds titles. What the store says of them is in known, and stays there while the database
+// does not respond; the tracks of assets are read from the media storage, and cached here.
 type titles struct {
 	store   *store.Store
 	media   blob.Store
+	known   store.Recent[*title] // by playback id; assets without tracks
 	loading singleflight.Group
 	mu      sync.Mutex
 	cached  map[string]*cachedTitle
 }
 
-// cachedTitle is a cached title.
+// cachedTitle is an asset with its tracks.
 type cachedTitle struct {
-	title   *title
-	checked time.Time
-	used    time.Time
+	of    *title // what the store said when the tracks were read
+	title *title
+	used  time.Time
 }
 
 const (
@@ -132,63 +136,90 @@ const (
 	maxLoad   = 10 * time.Second
 	maxMemory = 64 << 20
 	maxTitles = 1000
+	// maxKnown is the number of titles without tracks. One takes about a kilobyte.
+	maxKnown = 10_000
 )
 
 // find returns a title that is cached for a moment. Concurrent requests load it once.
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
-	if n, ok := t.lookUp(playbackID, time.Now()); ok {
+	known, err := t.known.Get(ctx, playbackID, time.Now(), func(ctx context.Context) (*title, error) {
+		return t.load(ctx, playbackID)
+	})
+	if err != nil || known.live() {
+		return known, err
+	}
+	if n, ok := t.lookUp(known); ok {
 		return n, nil
 	}
-	found, err, _ := t.loading.Do(playbackID, func() (any, error) { return t.refresh(ctx, playbackID) })
+	found, err, _ := t.loading.Do(playbackID, func() (any, error) { return t.refresh(ctx, known) })
 	if err != nil {
 		return nil, err
 	}
 	return found.(*title), nil
 }
 
-// lookUp returns the cached title, which may be nil, and whether it needs no check.
-func (t *titles) lookUp(playbackID string, now time.Time) (*title, bool) {
+// lookUp returns the asset with its tracks, which may be nil, and whether it needs no check.
+func (t *titles) lookUp(known *title) (*title, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := t.cached[playbackID]
+	k := t.cached[known.PlaybackID]
 	if k == nil {
 		return nil, false
 	}
-	k.used = now
-	return k.title, now.Sub(k.checked) < fresh
+	k.used = time.Now()
+	return k.title, k.of == known
 }
 
-// refresh loads a title, unless another request has done so since this one missed it in the cache.
-func (t *titles) refresh(ctx context.Context, playbackID string) (*title, error) {
-	now := time.Now()
-	old, ok := t.lookUp(playbackID, now)
+// refresh reads the tracks of an asset, unless another request has done so since this one missed
+// them in the cache.
+func (t *titles) refresh(ctx context.Context, known *title) (*title, error) {
+	old, ok := t.lookUp(known)
 	if ok {
 		return old, nil
 	}
 	// Other requests wait for the result too, so it must not end with this one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 	defer cancel()
-	n, err := t.load(ctx, playbackID, old)
+	tracks, err := t.loadTracks(ctx, known, old)
 	if err != nil {
-		t.forget(playbackID)
+		t.forget(known.PlaybackID)
 		return nil, err
 	}
-	t.remember(playbackID, &cachedTitle{title: n, checked: now, used: now})
-	return n, nil
+	n := *known
+	n.tracks = tracks
+	t.remember(known.PlaybackID, &cachedTitle{of: known, title: &n, used: time.Now()})
+	return &n, nil
 }
 
-// load reads a title. It reuses those parts of the old one that can't have changed.
-func (t *titles) load(ctx context.Context, playbackID string, old *title) (*title, error) {
-	if old == nil || old.live() {
+// load reads what the store says of a title.
+func (t *titles) load(ctx context.Context, playbackID string) (*title, error) {
+	if !t.isAsset(playbackID) {
 		stream, err := t.store.StreamByPlaybackID(ctx, playbackID)
 		if err == nil {
 			return titleOfStream(&stream)
 		}
-		if weir.KindOf(err) != weir.NotFound {
+		if !weir.IsNotFound(err) {
 			return nil, err
 		}
 	}
-	return t.loadAsset(ctx, playbackID, old)
+	asset, err := t.store.AssetByPlaybackID(ctx, playbackID)
+	if err == nil && asset.Deleted {
+		err = weir.ErrNotFound()
+	}
+	if weir.IsNotFound(err) {
+		t.forget(playbackID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return titleOfAsset(&asset), nil
+}
+
+// isAsset reports whether a playback id is known to be that of an asset.
+func (t *titles) isAsset(playbackID string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.cached[playbackID] != nil
 }
 
 func titleOfStream(stream *weir.Stream) (*title, error) {
@@ -203,33 +234,28 @@ func titleOfStream(stream *weir.Stream) (*title, error) {
 	}, nil
 }
 
-func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (*title, error) {
-	asset, err := t.store.AssetByPlaybackID(ctx, playbackID)
-	if err == nil && asset.Deleted {
-		err = weir.ErrNotFound()
+func titleOfAsset(asset *weir.Asset) *title {
+	return &title{
+		Title: view.Title{
+			PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: asset.UserID, ProjectID: asset.ProjectID, CreatorID: asset.CreatorID.String(),
+		},
+		policy: asset.PlaybackPolicy, phase: asset.Status.Phase, ready: asset.Status.Phase == weir.AssetReady,
+		updated: asset.Status.UpdatedAt, sign: asset.Sign, segmented: asset.Segmented(),
 	}
-	if err != nil {
-		return nil, err
-	}
-	ready := asset.Status.Phase == weir.AssetReady
-	of := func(t *tracks) *title {
-		return &title{
-			Title: view.Title{
-				PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: asset.UserID, ProjectID: asset.ProjectID, CreatorID: asset.CreatorID.String(),
-			},
-			policy: asset.PlaybackPolicy, ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t,
-		}
-	}
-	switch asset.Status.Phase {
+}
+
+// loadTracks reads the tracks of an asset. It reuses those of the old title that can't have changed.
+func (t *titles) loadTracks(ctx context.Context, known, old *title) (*tracks, error) {
+	switch known.phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:
-		if old != nil && old.done && old.AssetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
-			return of(old.tracks), nil
+		if old != nil && old.done && old.AssetID == known.AssetID && old.ready && old.updated == known.updated {
+			return old.tracks, nil
 		}
 	default:
 		return nil, errNotReady()
 	}
-	n := &tracks{prefix: "asset/" + asset.ID}
+	n := &tracks{prefix: "asset/" + known.AssetID}
 	p, err := media.LoadPresentation(ctx, t.media, n.prefix)
 	if err != nil {
 		if weir.KindOf(err) == weir.NotFound {
@@ -237,11 +263,11 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 		}
 		return nil, storageError(err)
 	}
-	if asset.Sign && p.Signature == "" {
+	if known.sign && p.Signature == "" {
 		return nil, errNotReady() // it is never played unsigned
 	}
 	if old != nil && old.same(p) {
-		return of(old.tracks), nil
+		return old.tracks, nil
 	}
 	if n.signature, err = media.LoadSignature(ctx, t.media, n.prefix, p); err != nil {
 		return nil, storageError(err)
@@ -254,7 +280,7 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	if n.audio, err = t.open(ctx, n, p.Audio, old); err != nil {
 		return nil, err
 	}
-	return of(n), nil
+	return n, nil
 }
 
 func errNotReady() error { return weir.Errorf(weir.NotFound, "asset is not ready for playback") }

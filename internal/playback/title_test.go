@@ -92,9 +92,7 @@ func TestUnfinishedAsset(t *testing.T) {
 	h.present(a, p)
 	wait.Until(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
 	h.want(h.at(a, large+".mp4"))
-	h.server.titles.mu.Lock()
-	h.server.titles.cached[a.PlaybackID].checked = time.Time{}
-	h.server.titles.mu.Unlock()
+	h.server.titles.known.Expire(a.PlaybackID)
 	if n := laidOut(); n != 1 {
 		t.Errorf("%d MP4 files are laid out after the title was looked at again", n)
 	}
@@ -146,12 +144,14 @@ func TestLoadedOnce(t *testing.T) {
 		t.Errorf("the storage was asked %d times, want %d", n, once)
 	}
 	// A request that missed it in the cache, and comes here when it is loaded.
-	if _, err := h.server.titles.refresh(t.Context(), a.PlaybackID); err != nil || storage.gets.Load() != once {
+	known, err := h.server.titles.find(t.Context(), a.PlaybackID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.server.titles.refresh(t.Context(), h.server.titles.cached[known.PlaybackID].of); err != nil || storage.gets.Load() != once {
 		t.Errorf("the storage was asked %d times for a late request, error %v", storage.gets.Load(), err)
 	}
-	h.server.titles.mu.Lock()
-	h.server.titles.cached[a.PlaybackID].checked = time.Time{} // long ago
-	h.server.titles.mu.Unlock()
+	h.server.titles.known.Expire(a.PlaybackID)
 	if _, err := h.server.titles.find(t.Context(), a.PlaybackID); err != nil || storage.gets.Load() != once {
 		t.Errorf("the storage was asked %d times, error %v", storage.gets.Load(), err)
 	}
@@ -232,11 +232,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 					t.Errorf("%s has %d bytes, then %d", path, size, len(g.body))
 				}
 				if i%2 == 0 {
-					h.server.titles.mu.Lock()
-					if k := h.server.titles.cached[a.PlaybackID]; k != nil {
-						k.checked = time.Time{}
-					}
-					h.server.titles.mu.Unlock()
+					h.server.titles.known.Expire(a.PlaybackID)
 				}
 			}
 		})
@@ -256,14 +252,17 @@ func BenchmarkTitle(b *testing.B) {
 	h := newFixture(b, newDisk(b))
 	a := h.newAsset(nil)
 	titles := &h.server.titles
-	old, err := titles.find(b.Context(), a.PlaybackID)
-	if err != nil {
-		b.Fatal(err)
-	}
 	for name, find := range map[string]func() (*title, error){
-		"cached":  func() (*title, error) { return titles.find(b.Context(), a.PlaybackID) },
-		"checked": func() (*title, error) { return titles.load(b.Context(), a.PlaybackID, old) },
-		"read":    func() (*title, error) { return titles.load(b.Context(), a.PlaybackID, nil) },
+		"cached": func() (*title, error) { return titles.find(b.Context(), a.PlaybackID) },
+		"checked": func() (*title, error) {
+			titles.known.Expire(a.PlaybackID)
+			return titles.find(b.Context(), a.PlaybackID)
+		},
+		"read": func() (*title, error) {
+			titles.known.Expire(a.PlaybackID)
+			titles.forget(a.PlaybackID)
+			return titles.find(b.Context(), a.PlaybackID)
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -84,7 +84,7 @@ func (s *Server) mayBeginView(req *request) error {
 
 // viewerLimit returns how many may watch the content of the owner of a title at once.
 func (s *Server) viewerLimit(req *request) (int, error) {
-	terms, err := s.control.Terms(req.Context(), req.title.PlaybackID)
+	terms, err := s.control.Terms(req.Context(), req.title.gated())
 	if terms.Unlimited {
 		return view.Unlimited, err
 	}
@@ -123,6 +123,7 @@ type Stats struct {
 	NodeRequests int64 // requests to other nodes
 	Uncounted    int64 // requests whose viewing was not counted
 	Refused      int64 // viewers refused because the account had too many
+	Stale        int64 // responses while the database did not respond
 }
 
 // Stats returns the current counts.
@@ -130,7 +131,7 @@ func (s *Server) Stats() Stats {
 	views := s.views.Stats()
 	n := Stats{
 		Viewers: views.Viewers, Uncounted: views.Uncounted, Refused: views.Refused,
-		Reloads: s.reloads.Load(), Waits: s.waits.Load(),
+		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Stale: s.stale.Load(),
 	}
 	if s.edge != nil {
 		n.NodeRequests = s.edge.requests.Load()

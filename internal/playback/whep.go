@@ -71,6 +71,7 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	}
 	w := &whepSession{Sender: sender, rendition: rendition, server: s, request: req, end: end, over: make(chan struct{}), log: s.Log.With("stream", req.title.StreamID)}
 	go w.run(ctx)
+	s.countStale()
 	return w, nil
 }
 

@@ -189,6 +189,8 @@ func (s *server) addMetrics() {
 		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Refused }},
 		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return gate().Throttled }},
 		gauge{"weir_access_unlogged_total", "Access checks that were left out of the log of their webhook.", func() int64 { return gate().Unlogged }},
+		gauge{"weir_state_stale", "Whether the database does not respond, and viewers get what this node knows: 1 = yes.", s.isStale},
+		gauge{"weir_stale_responses_total", "Responses to viewers while the database did not respond.", func() int64 { return viewers().Stale }},
 		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().NodeRequests }},
 	)
 	if _, ok := s.store.PoolStats(); ok {
@@ -214,6 +216,14 @@ func (s *server) addMetrics() {
 
 // seconds are whole ones.
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// isStale is the value of weir_state_stale.
+func (s *server) isStale() int64 {
+	if s.store.Away() != nil {
+		return 1
+	}
+	return 0
+}
 
 // counted returns the value of a gauge that the store counts.
 func (s *server) counted(count func(context.Context) (int64, error)) func() int64 {

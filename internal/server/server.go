@@ -192,6 +192,7 @@ func (s *server) openStore(ctx context.Context) (err error) {
 		Secret: s.secret, NodeID: s.nodeID, Log: s.logger("store"),
 		Adopt:  s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
 		Report: s.report,
+		Stale:  s.cfg.Stale,
 	})
 	if err != nil {
 		return err

@@ -129,7 +129,10 @@ func (tx *Tx) UpdateUser(ctx context.Context, id string, change func(*weir.User)
 	if u.Suspended || u.Disabled || u.Deleted {
 		tx.bumpLater(TopicLive)
 	}
-	return u, err
+	if err != nil {
+		return u, err
+	}
+	return u, tx.forget(ctx, id)
 }
 
 var projects = table[weir.Project]{

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"time"
 
@@ -128,7 +129,15 @@ func (tx *Tx) CreateAsset(ctx context.Context, a *weir.Asset) error {
 
 // UpdateAsset changes an asset.
 func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asset) error) (weir.Asset, error) {
-	return assets.update(ctx, tx, id, change)
+	var before weir.Asset
+	a, err := assets.update(ctx, tx, id, func(a *weir.Asset) error {
+		before = *a
+		return change(a)
+	})
+	if err == nil && (a.Deleted != before.Deleted || !reflect.DeepEqual(a.PlaybackPolicy, before.PlaybackPolicy)) {
+		err = tx.forget(ctx, a.PlaybackID)
+	}
+	return a, err
 }
 
 // FailAsset marks the asset of a failed task as failed. An asset that is ready stays ready: the

@@ -19,12 +19,8 @@ import (
 // some seconds.
 const retryAfter = 5 * time.Second
 
-// outage is the error for callers while the database does not answer, or refuses writes.
-func outage(cause error) error {
-	e := weir.Wrap(weir.Outage, cause, "the database does not answer; try again in a few seconds")
-	e.RetryAfter = retryAfter
-	return e
-}
+// errOutage is the error for callers while the database does not answer, or refuses writes.
+func errOutage(cause error) error { return errUnanswered(cause, retryAfter) }
 
 // pgError gives an error of PostgreSQL its kind.
 func pgError(err error) error {
@@ -40,7 +36,7 @@ func pgError(err error) error {
 	case ok && e.Code == "53100":
 		return weir.Wrap(weir.Full, err, "the disk of the database is full")
 	case gone(err), ok && e.Severity == "FATAL":
-		return outage(err)
+		return errOutage(err)
 	}
 	return err
 }

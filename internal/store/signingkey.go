@@ -55,10 +55,17 @@ func (tx *Tx) LockSigningKeys(ctx context.Context, userID string) error {
 
 // CreateSigningKey writes a new signing key.
 func (tx *Tx) CreateSigningKey(ctx context.Context, k *weir.SigningKey) error {
-	return signingKeys.insert(ctx, tx, k)
+	if err := signingKeys.insert(ctx, tx, k); err != nil {
+		return err
+	}
+	return tx.forget(ctx, k.UserID)
 }
 
 // UpdateSigningKey changes a signing key.
 func (tx *Tx) UpdateSigningKey(ctx context.Context, id string, change func(*weir.SigningKey) error) (weir.SigningKey, error) {
-	return signingKeys.update(ctx, tx, id, change)
+	k, err := signingKeys.update(ctx, tx, id, change)
+	if err != nil {
+		return k, err
+	}
+	return k, tx.forget(ctx, k.UserID, id)
 }

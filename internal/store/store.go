@@ -20,7 +20,8 @@
 // migration in schema/.
 //
 // Jobs run on River (job.go), nodes detect dead nodes (node.go), and Watch waits for changes
-// (watch.go).
+// (watch.go). What viewers need is read through [Recent], which remembers it for the time in which the
+// database does not respond (outage.go).
 package store
 
 import (
@@ -48,6 +49,9 @@ type Options struct {
 	Adopt bool
 	// Report returns what this node says about itself with each heartbeat; nil = nothing.
 	Report func() weir.NodeReport
+	// Stale is how old a result of Recent may be that is used while the database does not respond; 0 =
+	// none is used.
+	Stale time.Duration
 }
 
 // Store is all durable state.
@@ -64,6 +68,9 @@ type Store struct {
 	jobs   running
 	epochs sync.Map // stream → the epoch with which this process took it last
 	adopt  bool     // see Options
+
+	outage  *outage
+	forgets forgets
 
 	cacheShown bool
 	counts     counts
@@ -84,6 +91,8 @@ type Tx struct {
 	touched []string // changed rows that may be in a cache
 	queues  map[string]bool
 	later   map[string]bool // topics to bump at the end
+
+	outdated []string // ids of what Recent forgets
 }
 
 // conn runs SQL with the placeholders $1, $2, …
@@ -168,6 +177,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: counted{s.engine, &s.counts}, seal: seal}
+	s.outage = newOutage(opt.Stale, s.probeReads, opt.Log)
 	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
@@ -177,7 +187,10 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 }
 
 // Close closes the database.
-func (s *Store) Close() { s.engine.close() }
+func (s *Store) Close() {
+	s.outage.close()
+	s.engine.close()
+}
 
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
@@ -295,6 +308,9 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 	tx.tx = nil
 	s.counts.transactions.Add(1)
 	s.shown.forget(tx.touched)
+	for _, id := range tx.outdated {
+		s.forgets.forget(id)
+	}
 	for topic := range tx.bumped {
 		s.changed(topic)
 	}

@@ -160,6 +160,9 @@ func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Str
 	if err != nil {
 		return s, err
 	}
+	if err := tx.forget(ctx, s.PlaybackID); err != nil {
+		return s, err
+	}
 	if why := s.EndedBy(&before); why != "" {
 		if err := errors.Join(tx.endSession(ctx, id, why), tx.StopPull(ctx, id, 0)); err != nil {
 			return s, err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -48,6 +49,10 @@ func (s *Store) Watch(topic string) (changed <-chan struct{}, stop func()) {
 
 // changed notifies the watchers of a topic.
 func (s *Store) changed(topic string) {
+	if id, ok := strings.CutPrefix(topic, forgetTopic); ok {
+		s.forgets.forget(id)
+		return
+	}
 	if topic == TopicAuth {
 		s.auth.clear()
 	}

@@ -94,7 +94,10 @@ func (tx *Tx) UpdateWebhook(ctx context.Context, id string, change func(*weir.We
 	if err == nil && w.Deleted {
 		_, err = tx.conn.exec(ctx, "DELETE FROM delivery WHERE webhook_id = $1", id)
 	}
-	return w, err
+	if err != nil {
+		return w, err
+	}
+	return w, tx.forget(ctx, id)
 }
 
 // changeWebhook changes a webhook, and logs when that pauses or resumes it.

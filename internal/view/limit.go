@@ -44,6 +44,9 @@ func (c *Counter) room(ctx context.Context, userID string, limit int) (int, erro
 	others, err := c.elsewhere.Get(ctx, userID, now, func(ctx context.Context) (int64, error) {
 		return c.Store.ViewersElsewhere(ctx, userID, weir.At(now.Add(-watching)))
 	})
+	if c.Store.Away() != nil {
+		err = nil // those who are known count, and those on this node
+	}
 	return limit - int(others), err
 }
 

@@ -95,7 +95,7 @@ const (
 // New returns a Counter. Run writes what it counts.
 func New(o Options) *Counter {
 	return &Counter{
-		Options: o, elsewhere: store.Recent[int64]{Max: maxAccounts},
+		Options: o, elsewhere: store.Recent[int64]{Store: o.Store, Max: maxAccounts},
 		active: map[viewKey]*activeView{}, usage: map[usageKey]time.Duration{}, watchers: map[watcherKey]*watcher{}, counts: map[string]int{},
 		begun: weir.Buckets[netip.Prefix]{AtOnce: beginAtOnce, PerSecond: beginPerSecond, Max: maxNetworks},
 	}

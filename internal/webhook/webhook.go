@@ -238,7 +238,8 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, chec
 	s.count(x, time.Time{})
 	if shown != nil {
 		if err := s.write(ctx, x.entry(&hook, weir.PlaybackAccessControl, "", shown)); err != nil {
-			return 0, nil, err
+			// A viewer needs the response of the webhook, not its log.
+			s.log.WarnContext(ctx, "access check could not be written to the log of its webhook", "webhook", hook.ID, "err", err)
 		}
 	}
 	if x.status == 0 {

@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"weir/internal/weir"
+)
+
+const (
+	// patience is how long a reader waits for the database before it takes what this node knows.
+	patience = 500 * time.Millisecond
+	// readTimeout is the timeout of a read, which goes on when its readers do not wait any more.
+	readTimeout = 10 * time.Second
+	// An outage ends when a probe takes at most this long: less than patience, so that a slow database
+	// does not begin and end outages all the time.
+	responsive   = patience / 2
+	probeEvery   = 250 * time.Millisecond
+	probeTimeout = 5 * time.Second
+	// readsWhileSlow is how many reads go on at once while the database responds, but too slowly.
+	readsWhileSlow = 4
+	// awayRetry is when a client should ask again for what this node does not know.
+	awayRetry = 2 * time.Second
+)
+
+// outage is whether the database responds to the reads of Recent. It begins when one of them fails, or
+// waits for longer than patience. Then no reader waits any more, and one probe finds out when the
+// database responds again.
+type outage struct {
+	stale time.Duration // how old a result may be that is used in an outage; 0 = there are no outages
+	probe func(context.Context) error
+	log   *slog.Logger
+
+	life    context.Context // until close
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	since  time.Time // when it began; zero = the database responds
+	slow   bool      // the database responds to the probe, but too slowly
+	active int       // reads
+}
+
+func newOutage(stale time.Duration, probe func(context.Context) error, log *slog.Logger) *outage {
+	o := &outage{stale: stale, probe: probe, log: log}
+	o.life, o.end = context.WithCancel(context.Background())
+	return o
+}
+
+// errSilent is the cause of an outage in which the database hangs.
+var errSilent = errors.New("no response within " + patience.String())
+
+// errAway is the error for what this node does not know while the database does not respond.
+func errAway(cause error) error {
+	return errUnanswered(cause, awayRetry)
+}
+
+// errUnanswered is the error for callers who need the database while it does not answer.
+func errUnanswered(cause error, retry time.Duration) error {
+	e := weir.Wrap(weir.Outage, cause, "the database does not answer; try again in a few seconds")
+	e.RetryAfter = retry
+	return e
+}
+
+// Away returns nil while the database responds to reads, and otherwise the error for what this node
+// does not know. It does not wait.
+func (s *Store) Away() error { return s.outage.err() }
+
+func (o *outage) err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		return nil
+	}
+	return errAway(nil)
+}
+
+// patience returns a channel that receives when a reader has waited for long enough.
+func (o *outage) patience() (late <-chan time.Time, stop func()) {
+	if o.stale <= 0 {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(patience)
+	return timer.C, func() { timer.Stop() }
+}
+
+// reads reports whether another read may go on in an outage, although nobody waits for it.
+func (o *outage) reads() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.slow && o.active < readsWhileSlow
+}
+
+// read calls a function that reads from the database. An error of the database begins an outage,
+// unless the database responds to a probe: then only this read has failed.
+func (o *outage) read(ctx context.Context, read func(context.Context) error) error {
+	if !o.start() {
+		return context.Canceled
+	}
+	defer o.stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	defer context.AfterFunc(o.life, cancel)()
+	err := read(ctx)
+	if err == nil || !weir.Retriable(err) || o.stale <= 0 {
+		return err
+	}
+	if o.err() == nil {
+		ctx, cancel := context.WithTimeout(o.life, patience)
+		defer cancel()
+		if o.probe(ctx) == nil {
+			return err
+		}
+		o.begin(err)
+	}
+	return errAway(err)
+}
+
+// start counts a read, unless the store is closed.
+func (o *outage) start() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return false
+	}
+	o.active++
+	o.running.Add(1)
+	return true
+}
+
+func (o *outage) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.active--
+	o.running.Done()
+}
+
+// begin begins an outage, unless there is one.
+func (o *outage) begin(cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || !o.since.IsZero() {
+		return
+	}
+	o.since, o.slow = time.Now(), false
+	o.log.Warn("database does not respond; viewers get what this node knows", "for", o.stale, "err", cause)
+	o.running.Go(o.awaitEnd)
+}
+
+// awaitEnd ends the outage when the database responds.
+func (o *outage) awaitEnd() {
+	for o.life.Err() == nil {
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
+		err := o.probe(ctx)
+		cancel()
+		if err == nil && time.Since(start) <= responsive {
+			o.finish()
+			return
+		}
+		o.mu.Lock()
+		o.slow = err == nil
+		o.mu.Unlock()
+		select {
+		case <-time.After(probeEvery):
+		case <-o.life.Done():
+		}
+	}
+}
+
+func (o *outage) finish() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log.Info("database responds again", "after", time.Since(o.since).Round(time.Millisecond))
+	o.since = time.Time{}
+}
+
+// close ends all reads and waits for them.
+func (o *outage) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.end()
+	o.running.Wait()
+}
+
+// probeReads reads from the tables that viewers need, so that it waits as they would.
+func (s *Store) probeReads(ctx context.Context) error {
+	_, err := one(ctx, s.conn, scanInt, `SELECT (SELECT count(*) FROM (SELECT id FROM stream LIMIT 1) AS a)
+		+ (SELECT count(*) FROM (SELECT id FROM asset LIMIT 1) AS b) + (SELECT count(*) FROM (SELECT id FROM account LIMIT 1) AS c)
+		+ (SELECT count(*) FROM (SELECT id FROM signing_key LIMIT 1) AS d) + (SELECT count(*) FROM (SELECT node FROM live LIMIT 1) AS e)`)
+	return err
+}
