@@ -178,13 +178,14 @@ func (a *access) note(format string, args ...any) {
 	a.bad[fmt.Sprintf(format, args...)]++
 }
 
-// wrong returns what somebody got who should not.
+// wrong returns what somebody got who should not, and forgets it.
 func (a *access) wrong() (list []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for what, n := range a.bad {
 		list = append(list, fmt.Sprintf("%d×%s", n, what))
 	}
+	clear(a.bad)
 	slices.Sort(list)
 	return list
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/wait"
 )
 
 // fault is something that fails, and is mended.
 type fault struct {
 	name   string
 	do     func(r *rig)
-	gone   bool  // viewers and encoders can't be at the first node meanwhile
 	killed int   // the number of a node that does not come back; 0 = all do
 	strict bool  // nobody may notice
 	at     []int // where viewers are who stay at one node
@@ -54,12 +54,12 @@ func allFaults() []fault {
 		}},
 		{name: "database: away 40 s", strict: true, at: everywhere, do: func(r *rig) { r.away(40 * time.Second) }},
 		{name: "database: away 7 min", strict: true, at: everywhere, do: func(r *rig) { r.away(awayFor) }},
-		{name: "node: kill -9", gone: true, killed: 1, at: others, do: func(r *rig) {
+		{name: "node: kill -9", killed: 1, at: others, do: func(r *rig) {
 			r.nodes[0].Kill()
-			r.hold(15 * time.Second)
+			r.hold(5 * time.Second)
 		}},
-		{name: "node: stopped 20 s", gone: true, at: others, do: func(r *rig) { r.suspend(20*time.Second, 0) }},
-		{name: "node: stopped 60 s", gone: true, at: others, do: func(r *rig) { r.suspend(60*time.Second, 10*time.Second) }},
+		{name: "node: stopped 20 s", at: others, do: func(r *rig) { r.suspend(20*time.Second, 0) }},
+		{name: "node: stopped 60 s", at: others, do: func(r *rig) { r.suspend(60*time.Second, 10*time.Second) }},
 		{name: "node: cut off from database", at: everywhere, do: func(r *rig) {
 			r.nodes[0].cutDatabase()
 			r.hold(40 * time.Second)
@@ -212,14 +212,49 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-// try runs a fault on a rig of its own.
-func try(t *testing.T, f fault, binary string, browser bool, limit time.Duration) report {
+// try lets faults happen one after the other on a rig of their own, and prints what came of them. What
+// recordings miss and which names were used twice counts for the last one.
+func try(t *testing.T, binary string, browser bool, turns, limit time.Duration, faults ...fault) (rows [][]string) {
 	t.Helper()
-	r := newRig(t, binary, browser, limit, f.at)
+	last := faults[len(faults)-1]
+	r := newRig(t, binary, browser, turns, limit, last.at)
 	for what, took := range r.access.revoked {
 		t.Logf("with everything well, what is %s plays for another %.1f s", what, took.Seconds())
 	}
-	p := r.run(f)
-	t.Logf("%s\n%s%s", f.name, table([][]string{p.row()}), p.details())
-	return p
+	for i, f := range faults {
+		p := r.fail(f)
+		if i == len(faults)-1 {
+			r.finish(&p)
+		}
+		t.Logf("%s\n%s%s", f.name, table([][]string{p.row()}), p.details())
+		p.check(t, f)
+		rows = append(rows, p.row())
+	}
+	return rows
+}
+
+// TestFaults lets the database and then a node fail, shortly.
+func TestFaults(t *testing.T) {
+	all := map[string]fault{}
+	for _, f := range allFaults() {
+		all[f.name] = f
+	}
+	short := func(names ...string) (list []fault) {
+		for _, name := range names {
+			f := all[name]
+			if f.do == nil {
+				t.Fatalf("there is no fault %q", name)
+			}
+			list = append(list, f)
+		}
+		return list
+	}
+	t.Run("demoted", func(t *testing.T) {
+		t.Parallel()
+		try(t, "", false, 2*time.Second, wait.Limit, short("database: primary left read-only")...)
+	})
+	t.Run("crashed", func(t *testing.T) {
+		t.Parallel()
+		try(t, "", false, 2*time.Second, wait.Limit, short("database: crash, promote", "node: kill -9")...)
+	})
 }

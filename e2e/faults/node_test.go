@@ -48,7 +48,7 @@ func (r *rig) startNode(t *testing.T, i int) *node {
 	return n
 }
 
-// links are those to the database.
+// cutDatabase loses all bytes between the node and the database, and keeps the connections.
 func (n *node) cutDatabase() {
 	for _, l := range n.database {
 		l.swallow(there, back)
@@ -188,4 +188,13 @@ func (w *writer) since(at time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// refused returns the writes that failed, by status, and forgets them.
+func (w *writer) refused() map[int]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	failed := w.failed
+	w.failed = map[int]int{}
+	return failed
 }

@@ -37,6 +37,7 @@ type rig struct {
 	writers []*writer
 	access  *access
 	picture *picture      // nil = no browser
+	turns   time.Duration // how long nodes are looked at after a fault
 	limit   time.Duration // of waits for what a fault may have broken for ever
 	began   time.Time
 	stop    context.CancelFunc
@@ -51,10 +52,10 @@ type stream struct {
 }
 
 // newRig starts everything. at says which nodes viewers are at who are with one node all the time.
-func newRig(t *testing.T, binary string, browser bool, limit time.Duration, at []int) *rig {
+func newRig(t *testing.T, binary string, browser bool, turns, limit time.Duration, at []int) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, binary: binary, limit: limit, store: s3test.Start(t), proxy: startToxiproxy(t), hook: newReceiver(t),
+		t: t, binary: binary, turns: turns, limit: limit, store: s3test.Start(t), proxy: startToxiproxy(t), hook: newReceiver(t),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		ledger: &ledger{sums: map[string][32]byte{}, from: map[string]string{}},
 	}
@@ -197,8 +198,8 @@ type report struct {
 	failures, complaints []string
 }
 
-// run lets a fault happen, and looks what comes of it.
-func (r *rig) run(f fault) (p report) {
+// fail lets a fault happen, and looks what viewers and nodes make of it.
+func (r *rig) fail(f fault) (p report) {
 	r.t.Helper()
 	p.fault = f.name
 	var before []map[string]int
@@ -209,6 +210,12 @@ func (r *rig) run(f fault) (p report) {
 	if err := r.pair.Exec("DELETE FROM rig_dead"); err != nil {
 		r.t.Fatal(err)
 	}
+	told := map[*stream]int{}
+	for _, s := range r.streams {
+		told[s] = len(r.hook.of(s.id))
+	}
+	r.in.reset()
+	r.new.reset()
 	r.access.begin()
 	for _, v := range r.viewers {
 		v.mark()
@@ -257,7 +264,25 @@ func (r *rig) run(f fault) (p report) {
 			p.gone = append(p.gone, n.name+": "+what)
 		}
 	}
-	r.finish(&p, f)
+	for i, s := range r.streams {
+		if more := r.hook.of(s.id)[told[s]:]; len(more) > 0 {
+			p.events = append(p.events, fmt.Sprintf("stream %d: %s", i, strings.Join(more, " ")))
+		}
+	}
+	var err error
+	if p.dead, err = r.pair.Query("SELECT id FROM rig_dead"); err != nil {
+		p.failures = append(p.failures, err.Error())
+	}
+	p.in, p.new, p.failed, p.missing = r.in.String(), r.new.String(), r.in.failed()+r.new.failed(), r.in.missing
+	p.complaints = append(r.in.said(), r.new.said()...)
+	p.access, p.none = r.access.wrong(), r.entry.none.Swap(0)
+	failed := map[int]int{}
+	for _, w := range r.writers {
+		for status, n := range w.refused() {
+			failed[status] += n
+		}
+	}
+	p.refused = strings.TrimPrefix(fmt.Sprint(failed), "map")
 	return p
 }
 
@@ -265,9 +290,8 @@ func (r *rig) run(f fault) (p report) {
 // nodes and streams have had their turns.
 func (r *rig) settle(ended time.Time) (failures []string) {
 	r.t.Helper()
-	const turns = 15 * time.Second // longer than a node or a stream is waited for
 	harness.Eventually(r.t, func() error {
-		if since := time.Since(ended); since < turns {
+		if since := time.Since(ended); since < r.turns {
 			return fmt.Errorf("it is over for %v", since)
 		}
 		return nil
@@ -335,7 +359,7 @@ func (r *rig) epochs() (changed []string) {
 }
 
 // finish ends the streams and reads their recordings.
-func (r *rig) finish(p *report, f fault) {
+func (r *rig) finish(p *report) {
 	r.t.Helper()
 	for _, s := range r.streams {
 		s.encoder.stop()
@@ -363,10 +387,6 @@ func (r *rig) finish(p *report, f fault) {
 	r.stop()
 	r.all.Wait()
 	for i, s := range r.streams {
-		// The first and the last are those of the start and the end.
-		if events := r.hook.of(s.id); len(events) != 2 {
-			p.events = append(p.events, fmt.Sprintf("stream %d: %s", i, strings.Join(events, " ")))
-		}
 		middle, ends, wrong, err := r.recording(at, s)
 		if err != nil {
 			p.failures = append(p.failures, fmt.Sprintf("recording of stream %d: %v", i, err))
@@ -381,21 +401,7 @@ func (r *rig) finish(p *report, f fault) {
 		}
 		p.fell = append(p.fell, v.fell...)
 	}
-	dead, err := r.pair.Query("SELECT id FROM rig_dead")
-	if err != nil {
-		p.failures = append(p.failures, err.Error())
-	}
-	p.dead = dead
-	p.in, p.new, p.failed, p.missing = r.in.String(), r.new.String(), r.in.failed()+r.new.failed(), r.in.missing
-	p.complaints = append(r.in.examples, r.new.examples...)
-	p.names, p.access, p.none = r.ledger.conflicts, r.access.wrong(), r.entry.none.Load()
-	failed := map[int]int{}
-	for _, w := range r.writers {
-		for status, n := range w.failed {
-			failed[status] += n
-		}
-	}
-	p.refused = strings.TrimPrefix(fmt.Sprint(failed), "map")
+	p.names = r.ledger.conflicts
 }
 
 // recording waits for the recording of a stream and returns what is missing in it.

@@ -25,9 +25,8 @@ func TestFaultsSoak(t *testing.T) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
-			p := try(t, f, binary, os.Getenv("FAULTS_BROWSER") != "off", time.Minute)
-			rows = append(rows, p.row())
-			p.check(t, f)
+			// Longer than nodes and streams are waited for.
+			rows = append(rows, try(t, binary, os.Getenv("FAULTS_BROWSER") != "off", 15*time.Second, time.Minute, f)...)
 		})
 	}
 	t.Logf("all:\n%s", table(rows))

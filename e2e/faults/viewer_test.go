@@ -22,7 +22,6 @@ type tally struct {
 	requests int
 	bad      map[string]int // 5xx by status, and "none": no response, or one that broke off
 	missing  int            // 404 for what a playlist names
-	slowest  time.Duration  // of what must not wait
 	examples []string
 }
 
@@ -75,6 +74,19 @@ func (c *tally) failed() (n int) {
 		n += of
 	}
 	return n
+}
+
+// said returns some of what was bad, and reset forgets all.
+func (c *tally) said() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.examples)
+}
+
+func (c *tally) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests, c.missing, c.bad, c.examples = 0, 0, nil, nil
 }
 
 // got is what came of a request.
@@ -279,10 +291,10 @@ func (v *viewer) moved() {
 func (v *viewer) mark() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.marked, v.last = true, time.Now()
+	v.marked, v.still, v.last = true, 0, time.Now()
 }
 
-// stood returns the longest time without anything new since the mark, and unmark ends the measurement.
+// unmark ends that.
 func (v *viewer) unmark() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -297,7 +309,7 @@ func (v *viewer) wrong(format string, args ...any) {
 	}
 }
 
-// watches returns a viewer of a rendition of a stream.
+// viewer returns a viewer of a rendition of a stream.
 func (r *rig) viewer(name, base, playback, rendition string) *viewer {
 	return &viewer{
 		name: name, base: base, path: "/hls/" + playback + "/" + rendition + "/", client: r.client, tally: &r.in, ledger: r.ledger,
