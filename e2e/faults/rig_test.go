@@ -432,7 +432,16 @@ func (r *rig) recording(at *node, s *stream) (middle, ends, wrong int, err error
 			err = fmt.Errorf("the recordings are %+v", sessions)
 			continue
 		}
-		for _, f := range harness.Frames(r.t, strings.Replace(one.RecordingURL, "index.m3u8", "source/index.m3u8", 1), false) {
+		list := strings.Replace(one.RecordingURL, "index.m3u8", "source/index.m3u8", 1)
+		if unread := r.eventually(func() error {
+			if g := fetch(r.t.Context(), http.DefaultClient, list); g.err != nil || g.status != http.StatusOK {
+				return fmt.Errorf("%s: %d %s %w", list, g.status, g.body, g.err)
+			}
+			return nil
+		}); unread != nil {
+			return 0, 0, 0, unread
+		}
+		for _, f := range harness.Frames(r.t, list, false) {
 			numbers = append(numbers, f.Number)
 		}
 	}
