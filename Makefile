@@ -183,6 +183,11 @@ test-release: release ## build a release, install and run it (ARCHS=amd64: not f
 	scripts/need bwrap systemd-analyze
 	WEIR_TEST_RELEASE=$(CURDIR)/release go test -tags release -count=1 -timeout 60m ./e2e/release -v
 
+soak-faults: ## let the database, the bucket, nodes and links fail, and measure who notices (FAULTS=regexp chooses)
+	scripts/need cc chromium ffmpeg npm postgresql
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	CGO_ENABLED=1 FAULTS='$(FAULTS)' go test -tags soak -run TestFaultsSoak -count=1 -timeout 120m ./e2e/faults -v $(ARGS)
+
 soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v

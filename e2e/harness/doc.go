@@ -11,6 +11,7 @@
 //   - e2e/manual: every program that the manual shows, and those in examples/.
 //   - e2e/console: the console in Chromium, from the first start to the log-out; every page, for everybody.
 //   - e2e/live: encoders and players of every kind, recordings, clips, multistream, several nodes.
+//   - e2e/faults: databases, buckets, nodes and connections between them that fail beneath streams and viewers.
 //   - e2e/busy: a command that runs all of these on a machine that is too busy for them.
 //
 // Media goes to a real S3 server (package s3test), is taken apart by parsers that others wrote

@@ -249,7 +249,7 @@ func Frames(t *testing.T, playlist string, hevc bool) []Frame {
 				t.Fatal(err)
 			}
 		case line != "" && !strings.HasPrefix(line, "#"):
-			frames, err := segmentFrames(append(slices.Clone(init), fetch(line)...), date, hevc)
+			frames, err := SegmentFrames(append(slices.Clone(init), fetch(line)...), date, hevc)
 			if err != nil {
 				t.Fatalf("%s of %s: %v", line, playlist, err)
 			}
@@ -267,9 +267,9 @@ func Frames(t *testing.T, playlist string, hevc bool) []Frame {
 	return all
 }
 
-// segmentFrames returns the frames of a segment behind its init segment. The date is that of the time
+// SegmentFrames returns the frames of a segment behind its init segment. The date is that of the time
 // when its first frame is decoded.
-func segmentFrames(media []byte, date time.Time, hevc bool) (frames []Frame, err error) {
+func SegmentFrames(media []byte, date time.Time, hevc bool) (frames []Frame, err error) {
 	r := cmaf.NewReader(bytes.NewReader(media))
 	tracks, err := r.Tracks()
 	if err != nil {
