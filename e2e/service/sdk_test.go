@@ -21,7 +21,7 @@ func TestSDK(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "sdk", "node_modules", "livepeer")); err != nil {
 		t.Fatalf("the SDK is not installed (%v); run: make test", err)
 	}
-	w := harness.NewWeirOn(t, "postgres") // the store suite has both
+	w := harness.NewWeirOn(t, "postgres")    // the store suite has both
 	w.Start("--webrtc", harness.FreeAddr(t)) // playback info tells of it
 	seed, err := json.Marshal(seed(w))
 	if err != nil {
