@@ -78,67 +78,66 @@ func TestKeyCommands(t *testing.T) {
 // TestUserCommands makes an account and sets its password twice.
 func TestUserCommands(t *testing.T) {
 	t.Parallel()
-	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
-		w.Start()
-		const email = "ada@example.com"
-		first := printedLink(w, "user", "create", email)
-		if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*no password yet$`).MatchString(list) {
-			t.Errorf("the list before the password was set:\n%s", list)
-		}
-		if status, page := page(w, "/set-password?token="+first); status != http.StatusOK || !strings.Contains(page, "<form") {
-			t.Errorf("the link answers %d %s", status, page)
-		}
-		setPassword(w, first, email, "a password of ada's", http.StatusOK)
-		logInAs(w, email, "a password of ada's", http.StatusCreated)
-		if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*active$`).MatchString(list) {
-			t.Errorf("the list after the password was set:\n%s", list)
-		}
-		setPassword(w, first, email, "another password", http.StatusForbidden) // works once
+	w := harness.NewWeirOn(t, "sqlite") // the store suite has both
+	w.Start()
+	const email = "ada@example.com"
+	first := printedLink(w, "user", "create", email)
+	if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*no password yet$`).MatchString(list) {
+		t.Errorf("the list before the password was set:\n%s", list)
+	}
+	if status, page := page(w, "/set-password?token="+first); status != http.StatusOK || !strings.Contains(page, "<form") {
+		t.Errorf("the link answers %d %s", status, page)
+	}
+	setPassword(w, first, email, "a password of ada's", http.StatusOK)
+	logInAs(w, email, "a password of ada's", http.StatusCreated)
+	if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*active$`).MatchString(list) {
+		t.Errorf("the list after the password was set:\n%s", list)
+	}
+	setPassword(w, first, email, "another password", http.StatusForbidden) // works once
 
-		second := printedLink(w, "user", "passwd", "Ada@Example.com")
-		logInAs(w, email, "a password of ada's", http.StatusCreated) // until the link is used
-		setPassword(w, second, email, "another password", http.StatusOK)
-		logInAs(w, email, "a password of ada's", http.StatusForbidden)
-		logInAs(w, email, "another password", http.StatusCreated)
+	second := printedLink(w, "user", "passwd", "Ada@Example.com")
+	logInAs(w, email, "a password of ada's", http.StatusCreated) // until the link is used
+	setPassword(w, second, email, "another password", http.StatusOK)
+	logInAs(w, email, "a password of ada's", http.StatusForbidden)
+	logInAs(w, email, "another password", http.StatusCreated)
 
-		older := printedLink(w, "user", "passwd", email)
-		printedLink(w, "user", "passwd", email)
-		setPassword(w, older, email, "a third password", http.StatusForbidden) // there is a newer one
+	older := printedLink(w, "user", "passwd", email)
+	printedLink(w, "user", "passwd", email)
+	setPassword(w, older, email, "a third password", http.StatusForbidden) // there is a newer one
 
-		fails(w, "already registered", "user", "create", email)
-		fails(w, "invalid email", "user", "create", "ada")
-		fails(w, "there is no account with the address bob@example.com", "user", "passwd", "bob@example.com")
+	fails(w, "already registered", "user", "create", email)
+	fails(w, "invalid email", "user", "create", "ada")
+	fails(w, "there is no account with the address bob@example.com", "user", "passwd", "bob@example.com")
 
-		key := harness.Match(t, w.Run("key", "create", "ada's", "--user", email), `API key +(\S+)`)
-		works := func(want int) {
-			t.Helper()
-			harness.Eventually(t, func() error { // another process wrote it
-				if status := statusWith(w, key); status != want {
-					return fmt.Errorf("the key gets %d, want %d", status, want)
-				}
-				return nil
-			})
-		}
-		works(http.StatusOK)
-		w.Run("user", "delete", "Ada@Example.com")
-		works(http.StatusUnauthorized)
-		logInAs(w, email, "another password", http.StatusForbidden)
-		if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*deleted, is removed after \d{4}-\d\d-\d\d \d\d:\d\d$`).MatchString(list) {
-			t.Errorf("the list with a deleted account:\n%s", list)
-		}
-		if list := w.Run("key", "list"); strings.Contains(list, "ada's") {
-			t.Errorf("the list has keys of a deleted account:\n%s", list)
-		}
-		fails(w, "was deleted", "user", "create", email)
-		fails(w, "there is no account with the address", "user", "delete", email)
-		w.Run("user", "restore", "Ada@Example.com")
-		works(http.StatusOK)
-		logInAs(w, email, "another password", http.StatusCreated)
-		fails(w, "there is no deleted account with the address", "user", "restore", email)
-		fails(w, "administrator can't be deleted", "user", "delete", "admin@localhost")
-		fails(w, "is neither an e-mail address nor an id", "user", "delete", "ada")
-		w.Stop()
-	})
+	key := harness.Match(t, w.Run("key", "create", "ada's", "--user", email), `API key +(\S+)`)
+	works := func(want int) {
+		t.Helper()
+		harness.Eventually(t, func() error { // another process wrote it
+			if status := statusWith(w, key); status != want {
+				return fmt.Errorf("the key gets %d, want %d", status, want)
+			}
+			return nil
+		})
+	}
+	works(http.StatusOK)
+	w.Run("user", "delete", "Ada@Example.com")
+	works(http.StatusUnauthorized)
+	logInAs(w, email, "another password", http.StatusForbidden)
+	if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*deleted, is removed after \d{4}-\d\d-\d\d \d\d:\d\d$`).MatchString(list) {
+		t.Errorf("the list with a deleted account:\n%s", list)
+	}
+	if list := w.Run("key", "list"); strings.Contains(list, "ada's") {
+		t.Errorf("the list has keys of a deleted account:\n%s", list)
+	}
+	fails(w, "was deleted", "user", "create", email)
+	fails(w, "there is no account with the address", "user", "delete", email)
+	w.Run("user", "restore", "Ada@Example.com")
+	works(http.StatusOK)
+	logInAs(w, email, "another password", http.StatusCreated)
+	fails(w, "there is no deleted account with the address", "user", "restore", email)
+	fails(w, "administrator can't be deleted", "user", "delete", "admin@localhost")
+	fails(w, "is neither an e-mail address nor an id", "user", "delete", "ada")
+	w.Stop()
 }
 
 // TestBackup copies a database that is being written to, and serves the copy.

@@ -21,21 +21,20 @@ func TestSDK(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "sdk", "node_modules", "livepeer")); err != nil {
 		t.Fatalf("the SDK is not installed (%v); run: make test", err)
 	}
-	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
-		w.Start("--webrtc", harness.FreeAddr(t)) // playback info tells of it
-		seed, err := json.Marshal(seed(w))
-		if err != nil {
-			t.Fatal(err)
-		}
-		script := exec.CommandContext(t.Context(), "node", "sdk.mjs")
-		script.Dir = "../sdk"
-		script.Env = append(os.Environ(), "WEIR_URL="+w.URL+"/api", "WEIR_KEY="+w.Key, "WEIR_SEED="+string(seed))
-		out, err := script.CombinedOutput()
-		if err != nil {
-			t.Errorf("sdk.mjs: %v\n%s", err, out)
-		}
-		w.Stop()
-	})
+	w := harness.NewWeirOn(t, "postgres")    // the store suite has both
+	w.Start("--webrtc", harness.FreeAddr(t)) // playback info tells of it
+	seed, err := json.Marshal(seed(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := exec.CommandContext(t.Context(), "node", "sdk.mjs")
+	script.Dir = "../sdk"
+	script.Env = append(os.Environ(), "WEIR_URL="+w.URL+"/api", "WEIR_KEY="+w.Key, "WEIR_SEED="+string(seed))
+	out, err := script.CombinedOutput()
+	if err != nil {
+		t.Errorf("sdk.mjs: %v\n%s", err, out)
+	}
+	w.Stop()
 }
 
 // seeded is what only media engines make, as sdk.mjs wants to be told of it.
