@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/wait"
 	"weir/internal/weir"
 )
 
@@ -16,7 +17,7 @@ var day = time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC) // a Thursday
 // saveViews writes views; each starts at its hours after day.
 func saveViews(t *testing.T, st *Store, views ...weir.View) {
 	t.Helper()
-	ctx := t.Context()
+	ctx := long(t.Context(), wait.Limit) // thousands in one transaction
 	if err := st.Tx(ctx, func(tx *Tx) error {
 		for i, v := range views {
 			if v.ID == "" {
