@@ -202,7 +202,7 @@ func (q *queries) Orphans(ctx context.Context) ([]Orphan, error) {
 	for _, table := range []string{"stream", "session", "asset", "task"} {
 		parts = append(parts, "SELECT user_id FROM "+table)
 	}
-	return many(ctx, q.conn, func(r rows) (o Orphan, err error) { return o, r.Scan(&o.UserID, &o.Rows) },
+	return many(long(ctx, sweepLimit), q.conn, func(r rows) (o Orphan, err error) { return o, r.Scan(&o.UserID, &o.Rows) },
 		"SELECT user_id, count(*) FROM ("+strings.Join(parts, " UNION ALL ")+`) content
 			WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = content.user_id) GROUP BY user_id ORDER BY user_id`)
 }

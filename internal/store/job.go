@@ -516,6 +516,9 @@ func (c jobClient[TTx]) wake(ctx context.Context, queues []string) {
 		queues = active.queues
 	}
 	for _, queue := range queues {
+		if !slices.Contains(active.queues, queue) {
+			continue // other nodes have it
+		}
 		// An error only means that the next poll finds the jobs.
 		_, _ = active.client.Insert(ctx, jobArgs{kind: wakeKind}, &river.InsertOpts{Queue: queue})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -174,7 +176,7 @@ func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) e
 	// A connection that has listened is not given back: it would keep receiving notifications.
 	listener := conn.Hijack()
 	defer closeConn(ctx, listener)
-	ctx, stop := e.pool.listening(ctx)
+	ctx, stop := e.pool.listening(ctx, listener)
 	defer stop()
 	if _, err := listener.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		return err
@@ -201,7 +203,11 @@ func (e *postgres) wakeQueues(ctx context.Context) {
 	for {
 		select {
 		case queue := <-e.woken:
-			e.river.wake(ctx, []string{queue})
+			queues := map[string]bool{queue: true}
+			for len(e.woken) > 0 { // those of many transactions count once
+				queues[<-e.woken] = true
+			}
+			e.river.wake(ctx, slices.Collect(maps.Keys(queues)))
 		case <-ctx.Done():
 			return
 		}

@@ -187,7 +187,7 @@ func (p *pgPool) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, q pgx.TraceQ
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLimit) && ctx.Value(pingKey{}) == nil {
 		return
 	}
-	p.replace(conn, q.Err)
+	p.replace(ctx, conn, q.Err)
 }
 
 // limited returns a context for a statement, which ends at the deadline. release releases it.
@@ -205,20 +205,25 @@ func release(ctx context.Context) {
 // replace closes all connections after one has failed: idle ones at once, those in use when they
 // are given back, that of the listener too. What fails afterwards on connections that were made
 // before does not count again.
-func (p *pgPool) replace(failed *pgx.Conn, cause error) {
+func (p *pgPool) replace(ctx context.Context, failed *pgx.Conn, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	made, _ := failed.PgConn().CustomData()[generationKey].(int)
-	if made != p.generation || time.Since(p.replaced) < replaceEvery {
+	if p.old(failed) || time.Since(p.replaced) < replaceEvery {
 		return
 	}
 	p.generation++
 	p.replaced = time.Now()
-	p.log.Warn("a connection to the database failed; all are made anew", "err", cause)
+	p.log.WarnContext(ctx, "a connection to the database failed; all are made anew", "err", cause)
 	p.Reset()
 	if p.relisten != nil {
 		p.relisten()
 	}
+}
+
+// old reports whether a connection was made before others were replaced.
+func (p *pgPool) old(conn *pgx.Conn) bool {
+	made, _ := conn.PgConn().CustomData()[generationKey].(int)
+	return made != p.generation
 }
 
 // generations returns how often connections were replaced.
@@ -228,13 +233,16 @@ func (p *pgPool) generations() int {
 	return p.generation
 }
 
-// listening returns a context that ends when connections are replaced. One caller at a time may
-// listen.
-func (p *pgPool) listening(ctx context.Context) (context.Context, context.CancelFunc) {
+// listening returns a context that ends when the connections are replaced of which the given one is
+// one. One caller at a time may listen.
+func (p *pgPool) listening(ctx context.Context, conn *pgx.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.relisten = cancel
+	if p.old(conn) {
+		cancel()
+	}
 	return ctx, cancel
 }
 
