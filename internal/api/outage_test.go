@@ -22,46 +22,64 @@ func newUploadsOnPostgreSQL(t *testing.T) (u *uploads, database string) {
 	return u, database
 }
 
-// Without a database, every request that needs it says so, and when to come again.
+// Without a database, every request that needs it says so in the end, and when to come again.
 func TestRequestsWithoutDatabase(t *testing.T) {
 	t.Parallel()
-	u, database := newUploadsOnPostgreSQL(t)
-	r := u.request()
-	at := u.begin(r, "Upload-Length", "10")
-	back := pgtest.Cut(t, database)
-	for _, tt := range []struct{ method, path, body string }{
-		{"GET", "/stream", ""},
-		{"GET", "/stream/" + weir.NewID(), ""},
-		{"POST", "/stream", `{"name":"x"}`},
-		{"PATCH", "/stream/" + weir.NewID(), `{"record":true}`},
-		{"DELETE", "/asset/" + r.Asset.ID, ""},
-		{"GET", "/asset", ""},
-		{"POST", "/asset/request-upload", `{"name":"x"}`},
-		{"GET", "/task", ""},
-		{"GET", "/webhook", ""},
-		{"POST", "/user/token", `{"email":"ann@example.com","password":"correct horse battery"}`},
-		{"PUT", strings.TrimPrefix(r.URL, u.web.URL+"/api"), "film"},
-		{"POST", strings.TrimPrefix(r.TusEndpoint, u.web.URL+"/api"), ""},
-		{"HEAD", strings.TrimPrefix(at, u.web.URL+"/api"), ""},
-		{"PATCH", strings.TrimPrefix(at, u.web.URL+"/api"), "film"},
-	} {
-		headers := []string{"Content-Type", "application/json", "Authorization", "Bearer " + u.vars["ann.key"]}
-		if strings.Contains(tt.path, "/upload/tus") {
-			headers = []string{"Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/offset+octet-stream"}
-			if tt.method == "POST" {
-				headers = []string{"Tus-Resumable", "1.0.0", "Upload-Length", "10"}
+	for name, fault := range map[string]func(testing.TB, string) func(){"errs": pgtest.Cut, "hangs": pgtest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name == "hangs" {
+				t.Skip("slow")
 			}
-		}
-		g := u.send(tt.method, u.web.URL+"/api"+tt.path, strings.NewReader(tt.body), headers...)
-		path, _, _ := strings.Cut(tt.path, "?")
-		if g.StatusCode != 503 || g.Header.Get("Retry-After") == "" || tt.method != "HEAD" && !strings.Contains(g.body, "database") {
-			t.Errorf("%s %s: %d %s, Retry-After %q", tt.method, path, g.StatusCode, g.body, g.Header.Get("Retry-After"))
-		}
+			t.Parallel()
+			u, database := newUploadsOnPostgreSQL(t)
+			r := u.request()
+			at := u.begin(r, "Upload-Length", "10")
+			back := fault(t, database)
+			t.Run("away", func(t *testing.T) { requestsWithoutDatabase(t, u, r, at) })
+			back()
+			u.phases(r, weir.AssetUploading, weir.TaskPending)
+			if g := u.add(at, 0, strings.NewReader("film is 10")); g.StatusCode != 204 || u.kept(r) != "film is 10" {
+				t.Errorf("with a database: %d %s", g.StatusCode, g.body)
+			}
+		})
 	}
-	back()
-	u.phases(r, weir.AssetUploading, weir.TaskPending)
-	if g := u.add(at, 0, strings.NewReader("film is 10")); g.StatusCode != 204 || u.kept(r) != "film is 10" {
-		t.Errorf("with a database: %d %s", g.StatusCode, g.body)
+}
+
+// requestsWithoutDatabase sends requests, all at once.
+func requestsWithoutDatabase(t *testing.T, u *uploads, r requested, at string) {
+	below := func(address string) string { return strings.TrimPrefix(address, u.web.URL+"/api") }
+	for _, tt := range []struct{ name, method, path, body string }{
+		{"list of streams", "GET", "/stream", ""},
+		{"stream", "GET", "/stream/" + weir.NewID(), ""},
+		{"new stream", "POST", "/stream", `{"name":"x"}`},
+		{"changed stream", "PATCH", "/stream/" + weir.NewID(), `{"record":true}`},
+		{"deleted asset", "DELETE", "/asset/" + r.Asset.ID, ""},
+		{"list of assets", "GET", "/asset", ""},
+		{"new upload", "POST", "/asset/request-upload", `{"name":"x"}`},
+		{"tasks", "GET", "/task", ""},
+		{"webhooks", "GET", "/webhook", ""},
+		{"log-in", "POST", "/user/token", `{"email":"ann@example.com","password":"correct horse battery"}`},
+		{"upload", "PUT", below(r.URL), "film"},
+		{"tus: begin", "POST", below(r.TusEndpoint), ""},
+		{"tus: offset", "HEAD", below(at), ""},
+		{"tus: bytes", "PATCH", below(at), "film"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			own := &uploads{fixture: u.fixture, TB: t, web: u.web}
+			headers := []string{"Content-Type", "application/json", "Authorization", "Bearer " + u.vars["ann.key"]}
+			switch {
+			case !strings.Contains(tt.path, "/upload/tus"):
+			case tt.method == "POST":
+				headers = []string{"Tus-Resumable", "1.0.0", "Upload-Length", "10"}
+			default:
+				headers = []string{"Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/offset+octet-stream"}
+			}
+			g := own.send(tt.method, u.web.URL+"/api"+tt.path, strings.NewReader(tt.body), headers...)
+			if g.StatusCode != 503 || g.Header.Get("Retry-After") == "" || tt.method != "HEAD" && !strings.Contains(g.body, "database") {
+				t.Errorf("%d %s, Retry-After %q", g.StatusCode, g.body, g.Header.Get("Retry-After"))
+			}
+		})
 	}
 }
 
