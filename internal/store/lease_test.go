@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -194,94 +195,60 @@ func TestSlowBeats(t *testing.T) {
 	})
 }
 
-// TestFrozenDatabase freezes the database for longer than any lease, with two nodes that run: a lock
-// holds up every heartbeat and every beat.
+// TestFrozenDatabase freezes the database for longer than any lease: a lock holds up every heartbeat and
+// every beat. One node is back before the other, and takes nothing from it.
 func TestFrozenDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes longer than a node may be silent")
 	}
 	t.Parallel()
-	url := pgtest.Start(t)
+	ctx, url := t.Context(), pgtest.Start(t)
 	a, b := open(t, url, "node-a"), open(t, url, "node-b")
-	run(t, a)
+	if err := a.register(ctx); err != nil {
+		t.Fatal(err)
+	}
 	run(t, b)
-	for _, st := range []*Store{a, b} {
-		wait.Until(t, "the node judges", func() bool { return st.judges() })
-	}
-	jobs := map[*Store]heldJob{}
-	for _, st := range []*Store{a, b} {
-		taken, _ := work(t, st, 1, JobTask)
-		enqueue(t, st, JobTask, st.node.id)
-		jobs[st] = <-taken
-		defer st.RunOn(jobs[st].Job)()
-	}
-	stream := liveStream(t, a, true)
-	_, air := goOnAir(t, a, stream, time.Now())
-	beating, stop := context.WithCancel(t.Context())
-	defer stop()
-	beats := make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-beating.Done():
-				beats <- nil
-				return
-			case <-tick.C:
-			}
-			ctx, cancel := context.WithTimeout(beating, 2*time.Second)
-			lost, err := renew(ctx, a, time.Now(), beatOf(air, time.Now(), 10))
-			cancel()
-			if err == nil && len(lost) > 0 {
-				beats <- errors.New("the stream is lost: " + string(lost[0].Why))
-				return
-			}
+	wait.NoError(t, func() error {
+		known, err := b.Registered(ctx)
+		if err == nil && !known {
+			err = errors.New("the node is not registered")
 		}
-	}()
+		return err
+	})
+	h := hold(t, a)
+	inTouch(t, b, time.Now())
 
-	freezer, err := pgx.Connect(t.Context(), url)
+	freezer, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = freezer.Close(context.WithoutCancel(t.Context())) }()
-	frozen, err := freezer.Begin(t.Context())
+	defer func() { _ = freezer.Close(context.WithoutCancel(ctx)) }()
+	frozen, err := freezer.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := frozen.Exec(t.Context(), "LOCK TABLE node, live IN ACCESS EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := frozen.Exec(t.Context(), "SELECT pg_sleep($1)", (deadAfter + 2*time.Second).Seconds()); err != nil {
-		t.Fatal(err)
-	}
-	if err := frozen.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	for _, st := range []*Store{a, b} { // again, after a lease without a pause
-		wait.Until(t, "the node judges again", func() bool { return st.judges() })
-		judge(t, st)
-	}
-	stop()
-	if err := <-beats; err != nil {
-		t.Error(err)
-	}
-	for st, job := range jobs {
-		if err := st.JobTx(t.Context(), job.Job, func(*Tx) error { return nil }); err != nil || job.ctx.Err() != nil {
-			t.Errorf("the job of %s: %v, %v", st.node.id, err, context.Cause(job.ctx))
+	for _, sql := range []string{
+		"LOCK TABLE node, live, pull IN ACCESS EXCLUSIVE MODE",
+		fmt.Sprintf("SELECT pg_sleep(%v)", (deadAfter + 2*time.Second).Seconds()),
+	} {
+		if _, err := frozen.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
 		}
-		job.end <- nil
 	}
-	checkTold(t, b, stream.ID, "stream.started:a recording.started:a")
-}
-
-// judges reports whether a node may take others for dead.
-func (s *Store) judges() bool {
-	s.node.contact.mu.Lock()
-	last := s.node.contact.last
-	s.node.contact.mu.Unlock()
-	return s.node.contact.covers(deadAfter, last) && !s.node.lost()
+	thawed := time.Now()
+	if err := frozen.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "a heartbeat of the second node", func() bool { return b.node.lastBeat.Load() > thawed.UnixMilli() })
+	judge(t, b)
+	h.check(t, a, b)
+	if err := a.heartbeat(ctx); err != nil {
+		t.Fatal(err)
+	}
+	checkLost(t, a, time.Now(), beatOf(h.air, time.Now(), 10), "")
+	judge(t, b)
+	h.check(t, a, b)
+	h.job.end <- nil
 }
 
 // TestClockOfDatabase has a database whose clock is an hour ahead of the machines: leases are judged by
