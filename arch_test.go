@@ -121,7 +121,7 @@ var libraries = map[string]string{
 	"golang.org/x/exp/slog":                 "api", // what tusd logs with
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
-	"golang.org/x/sys/unix":                 "server cli ffmpeg blob media",
+	"golang.org/x/sys/unix":                 "server store cli ffmpeg blob media",
 	"golang.org/x/time/rate":                "ingest live srt",
 	"google.golang.org/protobuf":            "server", // spans
 	"modernc.org/sqlite":                    "store",
@@ -135,7 +135,7 @@ var holdContext = map[string]string{
 	"live.opusInput":     "it is an io.Reader",
 	"playback.edge":      "it ends requests that several viewers wait for",
 	"playback.object":    "it is an io.Reader",
-	"store.outage":       "it ends reads that several readers wait for",
+	"store.absence":      "it ends reads that several readers wait for",
 	"webhook.dispatcher": "it ends exchanges, which outlive the context of Run",
 }
 

@@ -66,7 +66,8 @@ func (g *guesses) try(c content, r Request, check func() error) error {
 		return g.refuse()
 	}
 	err := check()
-	if kind := weir.KindOf(err); err == nil || kind == weir.Internal || kind == weir.Busy {
+	switch kind := weir.KindOf(err); {
+	case err == nil, kind == weir.Internal, kind == weir.Busy, kind == weir.Outage:
 		g.of(c, r).Return(r.From)
 	}
 	return err

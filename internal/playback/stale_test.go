@@ -53,15 +53,14 @@ func TestWithoutDatabase(t *testing.T) {
 		t.Skip("slow")
 	}
 	t.Parallel()
-	for name, away := range map[string]struct{ begin, end func(*pgtest.Server) }{
+	for name, away := range map[string]struct{ begin, end func(*pgtest.Server, testing.TB) }{
 		"hangs":   {(*pgtest.Server).Freeze, (*pgtest.Server).Thaw},
-		"refuses": {(*pgtest.Server).Stop, (*pgtest.Server).Start},
+		"refuses": {(*pgtest.Server).Crash, (*pgtest.Server).Start},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pg := pgtest.StartAlone(t)
+			pg := pgtest.NewServer(t)
 			h := newFixtureOn(t, newDisk(t), openStale(t, pg.URL(), time.Hour))
-			defer pg.Thaw()
 			signer, policy := h.newSigner(), &weir.PlaybackPolicy{Type: weir.PolicyJWT}
 			public, gated, deleted, unseen := h.newAsset(nil), h.newAsset(policy), h.newAsset(nil), h.newAsset(nil)
 			stream, e := h.broadcast(policy, 5*time.Second)
@@ -93,7 +92,7 @@ func TestWithoutDatabase(t *testing.T) {
 			}
 			brief := h.tokenOf(h.under(stream.PlaybackID, "index.m3u8?jwt="+signer.signFor(stream.PlaybackID, 5*time.Second, "brief")))
 
-			away.begin(pg)
+			away.begin(pg, t)
 			wait.Until(t, "the node notices", func() bool {
 				h.want(h.at(public, "index.m3u8"))
 				return h.store.Away() != nil
@@ -128,7 +127,7 @@ func TestWithoutDatabase(t *testing.T) {
 				t.Error("no stale responses are counted")
 			}
 
-			away.end(pg)
+			away.end(pg, t)
 			wait.Until(t, "the node notices the end", func() bool { return h.store.Away() == nil })
 			h.want(h.at(unseen, "index.m3u8"))
 			h.retried(func(tx *store.Tx) error {
@@ -144,13 +143,13 @@ func TestWithoutDatabase(t *testing.T) {
 // With --stale 0 nothing is served from memory.
 func TestWithoutDatabaseAndStaleState(t *testing.T) {
 	t.Parallel()
-	pg := pgtest.StartAlone(t)
+	pg := pgtest.NewServer(t)
 	h := newFixtureOn(t, newDisk(t), openStale(t, pg.URL(), 0))
 	a := h.newAsset(nil)
 	h.want(h.at(a, "index.m3u8"))
-	pg.Stop()
+	pg.Crash(t)
 	wait.Until(t, "the viewer gets an error", func() bool { return h.get(h.at(a, large+"/0.m4s")).StatusCode >= 500 })
-	pg.Start()
+	pg.Start(t)
 	wait.Until(t, "the viewer gets the segment", func() bool { return h.get(h.at(a, large+"/0.m4s")).StatusCode == http.StatusOK })
 }
 

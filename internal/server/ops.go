@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/budget"
+	"weir/internal/store"
 )
 
 // gauge is a number that is read when Prometheus collects it. If its name ends in _total, it never decreases
@@ -148,6 +149,9 @@ func (s *server) addMetrics() {
 		gauge{"weir_stale_responses_total", "Responses to viewers while the database did not respond.", func() int64 { return viewers().Stale }},
 		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().NodeRequests }},
 	)
+	if _, ok := s.store.PoolStats(); ok {
+		s.addPoolMetrics()
+	}
 	if s.work != nil {
 		s.addWorkMetrics()
 	}
@@ -185,6 +189,22 @@ func (s *server) counted(count func(context.Context) (int64, error)) func() int6
 		}
 		return n
 	}
+}
+
+// addPoolMetrics shows how the connections to PostgreSQL are used.
+func (s *server) addPoolMetrics() {
+	stats := func() store.PoolStats {
+		stats, _ := s.store.PoolStats()
+		return stats
+	}
+	s.metrics.add(
+		gauge{"weir_database_connections", "Connections to PostgreSQL that are in use, without the one that listens.", func() int64 { return stats().InUse }},
+		gauge{"weir_database_connections_max", "Connections to PostgreSQL that this node may use at once.", func() int64 { return stats().Max }},
+		gauge{"weir_database_waits_total", "How often a connection to PostgreSQL was not free at once.", func() int64 { return stats().Waits }},
+	)
+	s.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_database_wait_seconds_total", Help: "Time waited for a connection to PostgreSQL.",
+	}, func() float64 { return stats().Waited.Seconds() }))
 }
 
 func (s *server) addWorkMetrics() {

@@ -171,6 +171,7 @@ var accountRows = []struct{ table, key, condition string }{
 // ForgetUser deletes all rows of an account that is being purged; after it the e-mail address is
 // free. It can be interrupted and repeated: the account's own row is the last.
 func (s *Store) ForgetUser(ctx context.Context, id string) error {
+	ctx = long(ctx, sweepLimit)
 	for _, r := range accountRows {
 		sql := fmt.Sprintf("DELETE FROM %s WHERE %s AND %s IN (SELECT %s FROM %s WHERE %s LIMIT %d)",
 			r.table, r.condition, r.key, r.key, r.table, r.condition, pruneAtOnce)

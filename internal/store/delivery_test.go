@@ -565,7 +565,7 @@ func TestMigrateDeliveries(t *testing.T) {
 		var db *sql.DB
 		dialect := goose.DialectSQLite3
 		if pg, ok := st.engine.(*postgres); ok {
-			db, dialect = stdlib.OpenDBFromPool(pg.pool), goose.DialectPostgres
+			db, dialect = stdlib.OpenDBFromPool(pg.pool.Pool), goose.DialectPostgres
 			defer func() { _ = db.Close() }()
 		} else {
 			db = st.engine.(*sqlite).writer

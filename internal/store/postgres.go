@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,14 +15,13 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-
-	"weir/internal/weir"
 )
 
 // postgres is the engine for several nodes.
 type postgres struct {
-	pool  *pgxpool.Pool
+	pool  *pgPool
 	river jobClient[pgx.Tx]
+	woken chan string // queues that have new jobs
 }
 
 // migrateLock keeps two nodes that start together from migrating at the same time. The number is
@@ -30,88 +29,114 @@ type postgres struct {
 const migrateLock = 7_305_229_001
 
 func openPostgres(ctx context.Context, url, client string, maxConns int, log *slog.Logger) (_ *postgres, err error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("the URL is not valid; write it as postgres://user:password@host:5432/name") // err repeats it
-	}
-	if maxConns == 0 {
-		maxConns = max(16, 4*runtime.GOMAXPROCS(0))
-	}
-	cfg.MaxConns = int32(maxConns)
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		// A node that freezes in a transaction must not keep its locks: other nodes take over its
-		// work.
-		_, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '10s'")
-		return err
-	}
-	e := &postgres{}
-	if e.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+	e := &postgres{woken: make(chan string, 64)}
+	if e.pool, err = openPool(ctx, url, maxConns, log); err != nil {
 		return nil, err
-	}
-	if err := e.migrate(ctx, log); err != nil {
-		e.close()
-		return nil, err
-	}
-	if e.river, err = newJobClient(riverpgxv5.New(e.pool), client, log); err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
-}
-
-func (e *postgres) migrate(ctx context.Context, log *slog.Logger) error {
-	conn, err := e.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", migrateLock); err != nil {
-		return err
 	}
 	defer func() {
-		_, _ = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", migrateLock)
+		if err != nil {
+			e.close()
+		}
 	}()
-	m, err := rivermigrate.New(riverpgxv5.New(e.pool), &rivermigrate.Config{Logger: quiet(log)})
+	if err := e.pool.checkSessions(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.migrate(long(ctx, migrateLimit), log); err != nil {
+		return nil, err
+	}
+	e.river, err = newJobClient(riverOnPostgres{riverpgxv5.New(e.pool.Pool)}, client, log)
+	return e, err
+}
+
+// riverOnPostgres is River's driver without its listener, which would need another connection of
+// each node. Transactions that enqueue jobs notify on the channel of weir.
+type riverOnPostgres struct{ *riverpgxv5.Driver }
+
+// SupportsListener turns the listener off.
+func (riverOnPostgres) SupportsListener() bool { return false }
+
+// SupportsListenNotify turns notifications off.
+func (riverOnPostgres) SupportsListenNotify() bool { return false }
+
+func (e *postgres) migrate(ctx context.Context, log *slog.Logger) error {
+	// The pool may be so small that all its connections are needed to migrate.
+	lock, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, lock) // which unlocks it
+	if _, err := lock.Exec(ctx, "SELECT pg_advisory_lock($1)", migrateLock); err != nil {
+		return err
+	}
+	m, err := rivermigrate.New(riverpgxv5.New(e.pool.Pool), &rivermigrate.Config{Logger: quiet(log)})
 	if err != nil {
 		return err
 	}
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
-	db := stdlib.OpenDBFromPool(e.pool)
+	db := stdlib.OpenDBFromPool(e.pool.Pool)
 	defer func() { _ = db.Close() }()
 	return migrate(ctx, goose.DialectPostgres, db)
 }
 
 func (e *postgres) close() { e.pool.Close() }
 
+func (e *postgres) poolStats() (PoolStats, bool) { return e.pool.stats(), true }
+
 func (e *postgres) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	return pgExec(e.pool.Exec(ctx, query, args...))
+	conn, err := e.pool.acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	return pgExec(conn.Exec(ctx, query, args...))
 }
 
 func (e *postgres) query(ctx context.Context, query string, args ...any) (rows, error) {
-	return pgQuery(e.pool.Query(ctx, query, args...))
-}
-
-func (e *postgres) begin(ctx context.Context) (engineTx, error) {
-	tx, err := e.pool.Begin(ctx)
+	conn, err := e.pool.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &pgTx{tx: tx, river: e.river}, nil
+	r, err := conn.Query(ctx, query, args...)
+	if err != nil {
+		conn.Release()
+		return nil, pgError(err)
+	}
+	return &pgRows{r, conn}, nil
+}
+
+func (e *postgres) begin(ctx context.Context) (engineTx, error) {
+	conn, err := e.pool.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		conn.Release()
+		return nil, pgError(err)
+	}
+	return &pgTx{tx: tx, conn: conn, river: e.river, end: time.Now().Add(limitOf(ctx, txLimit))}, nil
 }
 
 func (e *postgres) jobClient() string { return "attempted_by[array_upper(attempted_by, 1)]" }
 
 func (e *postgres) runJobs(ctx context.Context, w worker) error { return e.river.runJobs(ctx, w) }
 
-// wake has nothing to do: River uses NOTIFY at commit.
+// wake has nothing to do: listen receives the notification of the transaction.
 func (e *postgres) wake(context.Context, []string) {}
 
-// notifyChannel is the channel of LISTEN and NOTIFY.
-const notifyChannel = "weir"
+const (
+	// notifyChannel is the channel of LISTEN and NOTIFY.
+	notifyChannel = "weir"
+	// queuePrefix is before the name of a queue, where a notification is not of a topic.
+	queuePrefix = "queue "
+)
 
 func (e *postgres) listen(ctx context.Context, changed func(topic string)) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { e.wakeQueues(ctx) })
 	for ctx.Err() == nil {
 		if err := e.listenOnce(ctx, changed); err != nil && ctx.Err() == nil {
 			select { // Store.poll continues meanwhile
@@ -124,21 +149,44 @@ func (e *postgres) listen(ctx context.Context, changed func(topic string)) error
 }
 
 func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) error {
-	conn, err := e.pool.Acquire(ctx)
+	conn, err := e.pool.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	// A connection that has listened is not given back: it would keep receiving notifications.
-	defer func() { _ = conn.Hijack().Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
+	listener := conn.Hijack()
+	defer closeConn(ctx, listener)
+	ctx, stop := e.pool.listening(ctx)
+	defer stop()
+	if _, err := listener.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		return err
 	}
 	for {
-		n, err := conn.Conn().WaitForNotification(ctx)
+		n, err := listener.WaitForNotification(ctx)
 		if err != nil {
 			return err
 		}
-		changed(n.Payload)
+		queue, ok := strings.CutPrefix(n.Payload, queuePrefix)
+		if !ok {
+			changed(n.Payload)
+			continue
+		}
+		select {
+		case e.woken <- queue:
+		default: // River polls too
+		}
+	}
+}
+
+// wakeQueues makes River look for the jobs that listen was notified of.
+func (e *postgres) wakeQueues(ctx context.Context) {
+	for {
+		select {
+		case queue := <-e.woken:
+			e.river.wake(ctx, []string{queue})
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -165,54 +213,75 @@ func (e *postgres) forUpdateOfFree() string { return " FOR UPDATE SKIP LOCKED" }
 
 type pgTx struct {
 	tx    pgx.Tx
+	conn  *pgxpool.Conn
 	river jobClient[pgx.Tx]
+	end   time.Time // when it must have ended
+}
+
+// within gives a statement the end of its transaction.
+func (t *pgTx) within(ctx context.Context) context.Context {
+	return context.WithValue(ctx, endKey{}, t.end)
 }
 
 func (t *pgTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	return pgExec(t.tx.Exec(ctx, query, args...))
+	return pgExec(t.tx.Exec(t.within(ctx), query, args...))
 }
 
 func (t *pgTx) query(ctx context.Context, query string, args ...any) (rows, error) {
-	return pgQuery(t.tx.Query(ctx, query, args...))
+	r, err := t.tx.Query(t.within(ctx), query, args...)
+	if err != nil {
+		return nil, pgError(err)
+	}
+	return &pgRows{r, nil}, nil
 }
 
 func (t *pgTx) enqueue(ctx context.Context, jobs []newJob) error {
-	return t.river.enqueue(ctx, t.tx, jobs)
+	if err := t.river.enqueue(t.within(ctx), t.tx, jobs); err != nil {
+		return pgError(err)
+	}
+	queues := map[string]bool{}
+	for _, job := range jobs {
+		if job.at.IsZero() && !queues[job.queue()] {
+			queues[job.queue()] = true
+			if err := t.notify(ctx, queuePrefix+job.queue()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (t *pgTx) notify(ctx context.Context, topic string) error {
-	_, err := t.tx.Exec(ctx, "SELECT pg_notify($1, $2)", notifyChannel, topic)
+	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", notifyChannel, topic)
 	return err
 }
 
-func (t *pgTx) commit(ctx context.Context) error { return pgError(t.tx.Commit(ctx)) }
+func (t *pgTx) commit(ctx context.Context) error {
+	err := t.tx.Commit(t.within(ctx))
+	t.conn.Release()
+	return pgError(err)
+}
 
-func (t *pgTx) rollback(ctx context.Context) { _ = t.tx.Rollback(ctx) }
+func (t *pgTx) rollback(ctx context.Context) {
+	_ = t.tx.Rollback(ctx)
+	t.conn.Release() // does nothing after that of a commit that failed
+}
 
 func pgExec(tag pgconn.CommandTag, err error) (int64, error) {
 	return tag.RowsAffected(), pgError(err)
 }
 
-func pgQuery(r pgx.Rows, err error) (rows, error) {
-	if err != nil {
-		return nil, pgError(err)
-	}
-	return pgRows{r}, nil
+// pgRows gives the connection back when it is closed.
+type pgRows struct {
+	pgx.Rows
+	conn *pgxpool.Conn // nil in a transaction
 }
 
-type pgRows struct{ pgx.Rows }
+func (r *pgRows) Err() error { return pgError(r.Rows.Err()) }
 
-func (r pgRows) Err() error { return pgError(r.Rows.Err()) }
-
-func pgError(err error) error {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case ok && e.Code == "23505":
-		return fmt.Errorf("%w: %w", errDuplicate, err)
-	case ok && e.Code == "22021": // zero bytes, invalid UTF-8
-		return weir.Wrap(weir.Refused, err, "the request has text that is not valid UTF-8, or has a zero byte")
-	case ok && e.Code == "53100":
-		return weir.Wrap(weir.Full, err, "the disk of the database is full")
+func (r *pgRows) Close() {
+	r.Rows.Close()
+	if r.conn != nil {
+		r.conn.Release()
 	}
-	return err
 }

@@ -26,6 +26,7 @@ const pruneAtOnce = 1000
 
 // Prune deletes old rows, and measures the storage of accounts. Run does so too.
 func (s *Store) Prune(ctx context.Context, keep Retention) error {
+	ctx = long(ctx, sweepLimit)
 	now := time.Now()
 	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
 	_, deleted, err := s.EventBounds(ctx)

@@ -107,6 +107,9 @@ func (e *sqlite) close() {
 	}
 }
 
+// poolStats has nothing to return: there is one writer, and readers do not wait for long.
+func (e *sqlite) poolStats() (PoolStats, bool) { return PoolStats{}, false }
+
 func (e *sqlite) exec(ctx context.Context, query string, args ...any) (int64, error) {
 	return sqlExec(e.writer.ExecContext(ctx, query, args...))
 }

@@ -21,7 +21,7 @@
 //
 // Jobs run on River (job.go), nodes detect dead nodes (node.go), and Watch waits for changes
 // (watch.go). What viewers need is read through [Recent], which remembers it for the time in which the
-// database does not respond (outage.go).
+// database does not respond (away.go).
 package store
 
 import (
@@ -43,7 +43,7 @@ type Options struct {
 	Secret   []byte // the master secret, 32 bytes, from which the keys of the sealed parts are derived
 	NodeID   string // stays the same over restarts of a node; "" for a command that runs no jobs
 	Log      *slog.Logger
-	MaxConns int // of PostgreSQL; 0 = a default
+	MaxConns int // of PostgreSQL, unless the URL has pool_max_conns; 0 = a default
 	// Adopt lets this node make the recordings of dead nodes: their files are in a storage that all
 	// nodes share.
 	Adopt bool
@@ -69,7 +69,7 @@ type Store struct {
 	epochs sync.Map // stream → the epoch with which this process took it last
 	adopt  bool     // see Options
 
-	outage  *outage
+	away    *absence
 	forgets forgets
 
 	cacheShown bool
@@ -130,6 +130,7 @@ type engine interface {
 	forUpdate() string  // the end of a SELECT that locks its rows
 	// forUpdateOfFree is forUpdate for a SELECT that skips rows which others have locked.
 	forUpdateOfFree() string
+	poolStats() (PoolStats, bool)
 	close()
 }
 
@@ -166,7 +167,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: s.engine, seal: seal}
-	s.outage = newOutage(opt.Stale, s.probeReads, opt.Log)
+	s.away = newAbsence(opt.Stale, s.probeReads, opt.Log)
 	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
@@ -177,7 +178,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 
 // Close closes the database.
 func (s *Store) Close() {
-	s.outage.close()
+	s.away.close()
 	s.engine.close()
 }
 
@@ -186,6 +187,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	_, err := one(ctx, s.conn, scanInt, "SELECT 1")
 	return err
 }
+
+// PoolStats say how the connections to PostgreSQL are used. The one that listens is not counted.
+type PoolStats struct {
+	InUse  int64
+	Max    int64
+	Waits  int64         // how often a connection was not there at once, since the start
+	Waited time.Duration // how long that took, in total
+}
+
+// PoolStats returns how the connections are used; false = the database has no pool.
+func (s *Store) PoolStats() (PoolStats, bool) { return s.engine.poolStats() }
 
 // Backup writes a consistent copy of the database to a new file. For PostgreSQL it returns an error
 // that names the tools to use.

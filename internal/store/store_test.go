@@ -73,7 +73,7 @@ func run(t *testing.T, st *Store) {
 	})
 }
 
-func newStream(t *testing.T, name string) weir.Stream {
+func newStream(t testing.TB, name string) weir.Stream {
 	t.Helper()
 	s, err := weir.NewStream{Name: name}.Stream(&weir.Caller{UserID: "u1", ProjectID: "p1"}, time.Now())
 	if err != nil {

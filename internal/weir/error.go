@@ -31,6 +31,7 @@ const (
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
 	Full            Kind = "full"            // the operator's disk is full; send the same request when there is free space
+	Outage          Kind = "outage"          // send the same request later: the database does not answer, or refuses writes
 )
 
 var statuses = map[Kind]int{
@@ -39,15 +40,17 @@ var statuses = map[Kind]int{
 	NotReady: http.StatusPreconditionFailed, TooLarge: http.StatusRequestEntityTooLarge, Unsupported: http.StatusUnsupportedMediaType,
 	Unacceptable: http.StatusNotAcceptable, Busy: http.StatusTooManyRequests, Unavailable: http.StatusNotImplemented,
 	Upstream: http.StatusBadGateway, Full: http.StatusInsufficientStorage, Overloaded: http.StatusServiceUnavailable,
+	Outage: http.StatusServiceUnavailable,
 }
 
 // Status returns the HTTP status of the response to an error of this kind.
 func (k Kind) Status() int { return cmp.Or(statuses[k], http.StatusInternalServerError) }
 
-// KindOfStatus returns the kind of error that an HTTP status stands for.
+// KindOfStatus returns the kind of error that an HTTP status stands for. Of a 503 it can't say what
+// the server lacks.
 func KindOfStatus(status int) Kind {
 	for kind, of := range statuses {
-		if of == status {
+		if of == status && kind != Outage {
 			return kind
 		}
 	}
@@ -66,7 +69,7 @@ type Error struct {
 	Kind       Kind
 	Messages   []string
 	Err        error
-	RetryAfter time.Duration // for Busy and Overloaded: when to try again
+	RetryAfter time.Duration // for Busy, Overloaded and Outage: when to try again
 }
 
 func (e *Error) Error() string {
@@ -122,11 +125,11 @@ func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
 // IsNotFound reports whether err is of kind NotFound.
 func IsNotFound(err error) bool { return KindOf(err) == NotFound }
 
-// Retriable reports whether a retry may succeed without any change: another server
+// Retriable reports whether a retry may succeed without any change: another server or the database
 // failed, a disk or this server was full, or the fault is ours.
 func Retriable(err error) bool {
 	switch KindOf(err) {
-	case Internal, Busy, Overloaded, Upstream, Full:
+	case Internal, Busy, Overloaded, Upstream, Full, Outage:
 		return true
 	}
 	return false

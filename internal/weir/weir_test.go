@@ -281,6 +281,9 @@ func TestSessionRecording(t *testing.T) {
 }
 
 func TestKindOfStatus(t *testing.T) {
+	if got := Outage.Status(); got != 503 || !Retriable(Errorf(Outage, "away")) {
+		t.Errorf("an outage is %d, and must be worth a retry", got)
+	}
 	for status, want := range map[int]Kind{
 		401: Unauthenticated, 404: NotFound, 410: Gone, 422: Invalid, 423: Busy, 429: Busy, 418: Refused, 500: Upstream, 503: Overloaded, 507: Full,
 	} {

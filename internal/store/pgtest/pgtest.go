@@ -2,7 +2,8 @@
 //
 // The first Start of a test process makes one cluster in a temporary folder, on a free port of
 // 127.0.0.1, from the binaries that Debian installs. Every Start returns a new database on it. Without
-// PostgreSQL the test fails and names the package to install.
+// PostgreSQL the test fails and names the package to install. NewServer makes a cluster for one test,
+// which may stop it and add a standby, and Bounce puts PgBouncer before a database.
 //
 // The cluster is run by a small shell whose standard input is a pipe from the test process. When
 // that pipe closes, the shell stops PostgreSQL and removes the folder. The kernel closes the pipe
@@ -51,14 +52,24 @@ jit = off
 `
 
 // keeper is the shell program that makes, runs and removes the cluster. $1 is the folder of the
-// binaries, $2 the settings. It reads ports to try from its standard input and replies to each with a
-// line, "ready" or "failed". It also replies "failed" if initdb failed.
+// binaries, $2 the settings, $3 the port of the primary, for a standby. It reads orders from its
+// standard input and replies to each with a line, "ready" or "failed". It also replies "failed" if
+// the cluster could not be made.
 const keeper = `
 trap '"$1/pg_ctl" -D data -m immediate stop >/dev/null 2>&1; cd / && rm -rf "$OLDPWD"' EXIT
-"$1/initdb" -D data -U ` + superuser + ` -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1
-printf '%s' "$2" >>data/postgresql.conf
-while read -r port; do
-	if "$1/pg_ctl" -D data -l log -w -t 60 -o "-p $port" start >/dev/null 2>&1; then echo ready; else echo failed; fi
+if [ "$3" ]; then
+	"$1/pg_basebackup" -d "host=127.0.0.1 port=$3 user=` + superuser + `" -D data -R -X stream -c fast --no-sync >log 2>&1
+else
+	"$1/initdb" -D data -U ` + superuser + ` -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1
+	printf '%s' "$2" >>data/postgresql.conf
+fi
+while read -r order port; do
+	case $order in
+	start) "$1/pg_ctl" -D data -l log -w -t 60 -o "-p $port" start ;;
+	crash) "$1/pg_ctl" -D data -w -m immediate stop ;;
+	promote) "$1/pg_ctl" -D data -w promote ;;
+	esac >/dev/null 2>&1
+	if [ $? = 0 ]; then echo ready; else echo failed; fi
 done
 `
 
@@ -146,7 +157,7 @@ func (p *process) next() (*cluster, string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cluster == nil && p.failure == nil {
-		p.cluster, p.failure = startCluster()
+		p.cluster, p.failure = startCluster(settings, "")
 	}
 	if p.failure != nil {
 		return nil, "", p.failure
@@ -172,10 +183,12 @@ type cluster struct {
 	port    int
 	shell   *exec.Cmd
 	orders  *os.File // standard input of the shell; closing it ends the cluster
-	replies *os.File // its standard output
+	replies *bufio.Scanner
+	stdout  *os.File // of the shell
 }
 
-func startCluster() (*cluster, error) {
+// startCluster starts a cluster, a standby if the port of a primary is given.
+func startCluster(settings, primary string) (*cluster, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -193,7 +206,7 @@ func startCluster() (*cluster, error) {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
-	c, err := startShell(bin, dir, owner)
+	c, err := startShell(owner, dir, bin, settings, primary)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -207,7 +220,7 @@ func startCluster() (*cluster, error) {
 
 // startShell starts the keeper. Its standard streams are plain pipes, which need no goroutine:
 // tests look for leaked goroutines.
-func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
+func startShell(owner *syscall.Credential, dir string, args ...string) (*cluster, error) {
 	stdin, orders, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -220,7 +233,7 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	}
 	defer stdout.Close()
 
-	shell := exec.Command("/bin/sh", "-c", keeper, "pgtest", bin, settings)
+	shell := exec.Command("/bin/sh", append([]string{"-c", keeper, "pgtest"}, args...)...)
 	shell.Dir = dir
 	shell.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "LC_ALL=C"}
 	shell.Stdin, shell.Stdout = stdin, stdout
@@ -232,29 +245,37 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 		replies.Close()
 		return nil, err
 	}
-	return &cluster{dir: dir, shell: shell, orders: orders, replies: replies}, nil
+	return &cluster{dir: dir, shell: shell, orders: orders, replies: bufio.NewScanner(replies), stdout: replies}, nil
 }
 
 // listen makes PostgreSQL listen on a free port.
 func (c *cluster) listen() error {
-	replies := bufio.NewScanner(c.replies)
 	for range portAttempts {
 		port, err := freePort()
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(c.orders, port); err != nil {
+		ready, err := c.order("start " + strconv.Itoa(port))
+		if err != nil {
 			return err
 		}
-		if !replies.Scan() {
-			return errors.New("the shell that starts PostgreSQL ended")
-		}
-		if replies.Text() == "ready" {
+		if ready {
 			c.port = port
 			return nil
 		}
 	}
 	return errors.New("PostgreSQL does not start")
+}
+
+// order gives the shell an order, and returns whether it was carried out.
+func (c *cluster) order(order string) (ready bool, err error) {
+	if _, err := fmt.Fprintln(c.orders, order); err != nil {
+		return false, err
+	}
+	if !c.replies.Scan() {
+		return false, errors.New("the shell that runs PostgreSQL ended")
+	}
+	return c.replies.Text() == "ready", nil
 }
 
 // stop ends the cluster and waits until its folder is removed.
@@ -265,7 +286,7 @@ func (c *cluster) stop() error {
 		err = errors.Join(err, e)
 	}
 	// The shell removed the folder, unless its user may not write to the parent folder.
-	return errors.Join(err, c.replies.Close(), os.RemoveAll(c.dir))
+	return errors.Join(err, c.stdout.Close(), os.RemoveAll(c.dir))
 }
 
 func (c *cluster) url(database string) string {

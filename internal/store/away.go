@@ -21,15 +21,13 @@ const (
 	probeEvery   = 250 * time.Millisecond
 	probeTimeout = 5 * time.Second
 	// readsWhileSlow is how many reads go on at once while the database responds, but too slowly.
-	readsWhileSlow = 4
-	// awayRetry is when a client should ask again for what this node does not know.
-	awayRetry = 2 * time.Second
+	readsWhileSlow = 2
 )
 
-// outage is whether the database responds to the reads of Recent. It begins when one of them fails, or
-// waits for longer than patience. Then no reader waits any more, and one probe finds out when the
-// database responds again.
-type outage struct {
+// absence is whether the database is away: it does not respond to the reads of Recent. An outage begins
+// when one of them fails, or waits for longer than patience. Then no reader waits any more, and one
+// probe finds out when the database responds again.
+type absence struct {
 	stale time.Duration // how old a result may be that is used in an outage; 0 = there are no outages
 	probe func(context.Context) error
 	log   *slog.Logger
@@ -45,40 +43,30 @@ type outage struct {
 	active int       // reads
 }
 
-func newOutage(stale time.Duration, probe func(context.Context) error, log *slog.Logger) *outage {
-	o := &outage{stale: stale, probe: probe, log: log}
+func newAbsence(stale time.Duration, probe func(context.Context) error, log *slog.Logger) *absence {
+	o := &absence{stale: stale, probe: probe, log: log}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
 
-// errAwayKind is the kind of the error for what this node does not know.
-const errAwayKind = weir.Overloaded
-
 // errSilent is the cause of an outage in which the database hangs.
 var errSilent = errors.New("no response within " + patience.String())
 
-// errAway is the error for what this node does not know while the database does not respond.
-func errAway(cause error) error {
-	e := weir.Wrap(errAwayKind, cause, "the database does not respond; try again in a moment")
-	e.RetryAfter = awayRetry
-	return e
-}
-
 // Away returns nil while the database responds to reads, and otherwise the error for what this node
 // does not know. It does not wait.
-func (s *Store) Away() error { return s.outage.err() }
+func (s *Store) Away() error { return s.away.err() }
 
-func (o *outage) err() error {
+func (o *absence) err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
 		return nil
 	}
-	return errAway(nil)
+	return outage(nil)
 }
 
 // patience returns a channel that receives when a reader has waited for long enough.
-func (o *outage) patience() (late <-chan time.Time, stop func()) {
+func (o *absence) patience() (late <-chan time.Time, stop func()) {
 	if o.stale <= 0 {
 		return nil, func() {}
 	}
@@ -87,7 +75,7 @@ func (o *outage) patience() (late <-chan time.Time, stop func()) {
 }
 
 // reads reports whether another read may go on in an outage, although nobody waits for it.
-func (o *outage) reads() bool {
+func (o *absence) reads() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.slow && o.active < readsWhileSlow
@@ -95,7 +83,7 @@ func (o *outage) reads() bool {
 
 // read calls a function that reads from the database. An error of the database begins an outage,
 // unless the database responds to a probe: then only this read has failed.
-func (o *outage) read(ctx context.Context, read func(context.Context) error) error {
+func (o *absence) read(ctx context.Context, read func(context.Context) error) error {
 	if !o.start() {
 		return context.Canceled
 	}
@@ -115,11 +103,11 @@ func (o *outage) read(ctx context.Context, read func(context.Context) error) err
 		}
 		o.begin(err)
 	}
-	return errAway(err)
+	return outage(err)
 }
 
 // start counts a read, unless the store is closed.
-func (o *outage) start() bool {
+func (o *absence) start() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -130,7 +118,7 @@ func (o *outage) start() bool {
 	return true
 }
 
-func (o *outage) stop() {
+func (o *absence) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.active--
@@ -138,7 +126,7 @@ func (o *outage) stop() {
 }
 
 // begin begins an outage, unless there is one.
-func (o *outage) begin(cause error) {
+func (o *absence) begin(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed || !o.since.IsZero() {
@@ -150,7 +138,7 @@ func (o *outage) begin(cause error) {
 }
 
 // awaitEnd ends the outage when the database responds.
-func (o *outage) awaitEnd() {
+func (o *absence) awaitEnd() {
 	for o.life.Err() == nil {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
@@ -170,7 +158,7 @@ func (o *outage) awaitEnd() {
 	}
 }
 
-func (o *outage) finish() {
+func (o *absence) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.log.Info("database responds again", "after", time.Since(o.since).Round(time.Millisecond))
@@ -178,7 +166,7 @@ func (o *outage) finish() {
 }
 
 // close ends all reads and waits for them.
-func (o *outage) close() {
+func (o *absence) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
