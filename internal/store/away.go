@@ -31,6 +31,9 @@ type absence struct {
 	stale time.Duration // how old a result may be that is used in an outage; 0 = there are no outages
 	probe func(context.Context) error
 	log   *slog.Logger
+	// remote says that the database is another program, which can hang. If one in this process is late, so
+	// is all of the machine, and waiting is right.
+	remote bool
 
 	life    context.Context // until close
 	end     context.CancelFunc
@@ -43,11 +46,14 @@ type absence struct {
 	active int       // reads
 }
 
-func newAbsence(stale time.Duration, probe func(context.Context) error, log *slog.Logger) *absence {
-	o := &absence{stale: stale, probe: probe, log: log}
+func newAbsence(stale time.Duration, remote bool, probe func(context.Context) error, log *slog.Logger) *absence {
+	o := &absence{stale: stale, remote: remote, probe: probe, log: log}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
+
+// errClosed is the cause of an outage in which the store is closed.
+var errClosed = errors.New("the store is closed")
 
 // errSilent is the cause of an outage in which the database hangs.
 var errSilent = errors.New("no response within " + patience.String())
@@ -67,7 +73,7 @@ func (o *absence) err() error {
 
 // patience returns a channel that receives when a reader has waited for long enough.
 func (o *absence) patience() (late <-chan time.Time, stop func()) {
-	if o.stale <= 0 {
+	if o.stale <= 0 || !o.remote {
 		return nil, func() {}
 	}
 	timer := time.NewTimer(patience)
@@ -85,7 +91,7 @@ func (o *absence) reads() bool {
 // unless the database responds to a probe: then only this read has failed.
 func (o *absence) read(ctx context.Context, read func(context.Context) error) error {
 	if !o.start() {
-		return context.Canceled
+		return outage(errClosed)
 	}
 	defer o.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
@@ -96,7 +102,7 @@ func (o *absence) read(ctx context.Context, read func(context.Context) error) er
 		return err
 	}
 	if o.err() == nil {
-		ctx, cancel := context.WithTimeout(o.life, patience)
+		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
 		defer cancel()
 		if o.probe(ctx) == nil {
 			return err
@@ -144,7 +150,7 @@ func (o *absence) awaitEnd() {
 		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
 		err := o.probe(ctx)
 		cancel()
-		if err == nil && time.Since(start) <= responsive {
+		if err == nil && (!o.remote || time.Since(start) <= responsive) {
 			o.finish()
 			return
 		}

@@ -80,6 +80,12 @@ func (c *Recent[V]) Get(ctx context.Context, key string, now time.Time, load fun
 	}
 }
 
+// GetNow is Get, but while the database responds it reads the result in any case.
+func (c *Recent[V]) GetNow(ctx context.Context, key string, load func(context.Context) (V, error)) (V, error) {
+	c.Expire(key)
+	return c.Get(ctx, key, time.Now(), load)
+}
+
 // read calls load, unless another reader of the key has done so and still waits.
 func (c *Recent[V]) read(ctx context.Context, key string, now time.Time, load func(context.Context) (V, error)) <-chan singleflight.Result {
 	c.known.Do(func() { c.Store.forgets.add(c.Forget) })

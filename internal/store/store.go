@@ -167,7 +167,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: s.engine, seal: seal}
-	s.away = newAbsence(opt.Stale, s.probeReads, opt.Log)
+	s.away = newAbsence(opt.Stale, scheme != "sqlite", s.probeReads, opt.Log)
 	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
