@@ -99,7 +99,7 @@ type server struct {
 	large    chan struct{} // semaphore for checks of large bodies
 	// playbacks are the ways to play content as viewers get them, by the address of weir and the id.
 	playbacks store.Recent[playbackInfo]
-	tus      *tusd.UnroutedHandler
+	tus       *tusd.UnroutedHandler
 
 	eventStreams slots // open streams of GET /events, by key
 	destinations slots // running checks of destinations, by account
