@@ -155,6 +155,35 @@ func TestWithoutDatabase(t *testing.T) {
 	}
 }
 
+// An edge goes on without the database: it knows the origin node.
+func TestEdgeWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.NewServer(t)
+	storage := newDisk(t)
+	a := newNode(t, pg.URL(), "node-a", storage, &counts{of: map[string]int{}})
+	b := newNode(t, pg.URL(), "node-b", storage, &counts{of: map[string]int{}})
+	a.ann = a.newUser("ann")
+	b.ann = a.ann
+	s, e := a.broadcast(nil, 5*time.Second)
+	b.becomes(b.under(s.PlaybackID, "index.m3u8"), http.StatusOK)
+	b.becomes(b.under(s.PlaybackID, "source/0.m4s"), http.StatusOK)
+	pg.Crash(t)
+	wait.Until(t, "the edge notices", func() bool {
+		b.want(b.under(s.PlaybackID, "source/index.m3u8"))
+		return b.store.Away() != nil
+	})
+	e.send(3 * time.Second)
+	b.want(b.under(s.PlaybackID, "source/index.m3u8?_HLS_msn=2"))
+	b.want(b.under(s.PlaybackID, "source/2.m4s"))
+	b.want(b.under(s.PlaybackID, "index.m3u8"), "User-Agent", agents[1])
+	// A name that is not there expires what is known of the origin node, and does not drop it.
+	b.refuses(b.under(s.PlaybackID, "none/index.m3u8"), http.StatusNotFound)
+	b.want(b.under(s.PlaybackID, "source/1.m4s"))
+	pg.Start(t)
+	wait.Until(t, "the edge notices the end", func() bool { return b.store.Away() == nil })
+	e.Close(true)
+}
+
 // With --stale 0 nothing is served from memory.
 func TestWithoutDatabaseAndStaleState(t *testing.T) {
 	t.Parallel()
