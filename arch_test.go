@@ -135,7 +135,7 @@ var holdContext = map[string]string{
 	"live.opusInput":     "it is an io.Reader",
 	"playback.edge":      "it ends requests that several viewers wait for",
 	"playback.object":    "it is an io.Reader",
-	"store.outage":       "it ends reads that several readers wait for",
+	"store.absence":      "it ends reads that several readers wait for",
 	"webhook.dispatcher": "it ends exchanges, which outlive the context of Run",
 }
 

@@ -45,7 +45,9 @@ type fixture struct {
 	ann   weir.User
 }
 
-func storeOptions() store.Options { return store.Options{Secret: bytes.Repeat([]byte{3}, 32)} }
+func storeOptions() store.Options {
+	return store.Options{Secret: bytes.Repeat([]byte{3}, 32), Stale: time.Hour}
+}
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()

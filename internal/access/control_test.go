@@ -380,3 +380,65 @@ func TestCrowdAtAccessWebhook(t *testing.T) {
 		t.Errorf("the webhook was asked about %d viewers at once", n)
 	}
 }
+
+// While the store errs, viewers are admitted by what is known: owners, signing keys and access webhooks.
+// What is not known is an outage, and what is wrong is refused.
+func TestAdmitWithoutStore(t *testing.T) {
+	h := newFixture(t)
+	c, s := h.openControl(), h.newSigner()
+	policy, _ := h.accessHook()
+	unseen, _ := h.accessHook()
+	jwts := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
+	public, gated, onAir := assetTitle(h.newAsset(nil)), assetTitle(h.newAsset(jwts)), streamTitle(h.newStream(jwts))
+	hooked, other := streamTitle(h.newStream(policy)), streamTitle(h.newStream(unseen))
+	bob := h.newUser("bob")
+	ofBob := public
+	ofBob.UserID = bob.ID
+	admit := func(of Title, v Viewer) (*Token, error) { return c.Admit(t.Context(), of, v) }
+	jwt := func(of Title, life time.Duration) string { return "?jwt=" + s.sign(of.PlaybackID, life) }
+	for _, of := range []struct {
+		title Title
+		query string
+	}{{public, ""}, {gated, jwt(gated, time.Hour)}, {hooked, "?accessKey=right"}} {
+		if _, err := admit(of.title, viewer("192.0.2.1", of.query)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	brief, err := admit(onAir, viewer("192.0.2.1", jwt(onAir, 2*time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.store.Close() // from now on it errs
+	h.gate.owners.Expire(h.ann.ID)
+	h.gate.keys.Expire(h.ann.ID)
+	h.gate.webhooks.Expire(policy.WebhookID)
+	for name, tt := range map[string]struct {
+		title Title
+		query string
+		kind  weir.Kind // "" = admitted
+	}{
+		"public":                      {public, "", ""},
+		"a new JWT":                   {gated, jwt(gated, 2*time.Hour), ""},
+		"a new JWT for a stream":      {onAir, jwt(onAir, 2*time.Hour), ""},
+		"a wrong JWT":                 {gated, "?jwt=x", weir.Denied},
+		"an expired JWT":              {gated, jwt(gated, -time.Minute), weir.Denied},
+		"an access key":               {hooked, "?accessKey=right", ""},
+		"a wrong access key":          {hooked, "?accessKey=wrong", weir.Denied},
+		"a webhook that is not known": {other, "?accessKey=right", weir.Outage},
+		"an owner who is not known":   {ofBob, "", weir.Outage},
+	} {
+		token, err := admit(tt.title, viewer("192.0.2.2", tt.query))
+		if err != nil && weir.KindOf(err) != tt.kind || err == nil && tt.kind != "" {
+			t.Errorf("%s: %v, want %q", name, err, tt.kind)
+		}
+		if token != nil {
+			if _, err := admit(tt.title, viewer("192.0.2.2", "").with(token.Text)); err != nil {
+				t.Errorf("%s, with the token: %v", name, err)
+			}
+		}
+	}
+	wait.Until(t, "the JWT has expired", func() bool {
+		_, err := admit(onAir, viewer("192.0.2.1", "").with(brief.Text))
+		return weir.KindOf(err) == weir.Denied
+	})
+}

@@ -97,7 +97,9 @@ type server struct {
 	limits   *limiter
 	routes   *router
 	large    chan struct{} // semaphore for checks of large bodies
-	tus      *tusd.UnroutedHandler
+	// playbacks are the ways to play content as viewers get them, by the address of weir and the id.
+	playbacks store.Recent[playbackInfo]
+	tus       *tusd.UnroutedHandler
 
 	eventStreams slots // open streams of GET /events, by key
 	destinations slots // running checks of destinations, by account
@@ -117,6 +119,7 @@ func newServer(opt Options, c *contract.Contract) (*server, error) {
 		opt.timeout = uploadTimeout
 	}
 	s := &server{Options: opt, contract: c, limits: newLimiter(opt.KeyRate, opt.AccountRate), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	s.playbacks.Store, s.playbacks.Max = opt.Store, maxPlaybacks
 	var err error
 	if s.tus, err = s.newTus(); err != nil {
 		return nil, err

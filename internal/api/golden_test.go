@@ -180,7 +180,7 @@ func engines() map[string]func(*testing.T) string {
 func openFixture(t testing.TB, url string) *fixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here", Report: func() weir.NodeReport {
+	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here", Stale: time.Hour, Report: func() weir.NodeReport {
 		return weir.NodeReport{Version: "v0", Runs: []string{"api", "live", "work"}, Cores: 2, DiskFree: 10 << 30, DiskKeep: 2 << 30}
 	}})
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 	"weir/internal/weir"
 )
 
+// maxPlaybacks is the number of contents whose ways to play are remembered for an outage.
+const maxPlaybacks = 10_000
+
 // playbackInfo lists the ways to play content; meta differs by type.
 type playbackInfo struct {
 	Type string `json:"type"` // live, vod or recording
@@ -51,17 +54,29 @@ func hlsSource(url string) playbackSource {
 // the id of one of the caller's assets on IPFS or Arweave.
 func (s *server) getPlayback(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
+	info, err := playbackInfo{}, error(nil)
+	if r.caller == nil && r.URL.RawQuery == "" { // a viewer
+		info, err = s.playbacks.GetNow(r.Context(), s.base(r.Request)+" "+id, func(ctx context.Context) (playbackInfo, error) {
+			return s.playback(&request{Request: r.WithContext(ctx)}, id)
+		})
+	} else {
+		info, err = s.playback(r, id)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, info)
+}
+
+func (s *server) playback(r *request, id string) (playbackInfo, error) {
 	for _, find := range []func(*request, string) (playbackInfo, error){s.livePlayback, s.assetPlayback, s.recordingPlayback, s.contentPlayback} {
 		info, err := find(r, id)
 		if weir.IsNotFound(err) {
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusOK, info)
+		return info, err
 	}
-	return weir.Errorf(weir.NotFound, "No playback URL found for %s", weir.Shorten(id, 200))
+	return playbackInfo{}, weir.Errorf(weir.NotFound, "No playback URL found for %s", weir.Shorten(id, 200))
 }
 
 // livePlayback returns the playback of a stream, on air or not.

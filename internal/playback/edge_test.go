@@ -70,7 +70,7 @@ func (c *counts) limit(text string) (address string, n int) {
 func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *fixture {
 	t.Helper()
 	options := storeOptions()
-	options.NodeID = id
+	options.NodeID, options.Stale = id, time.Hour
 	st, err := store.Open(t.Context(), url, options)
 	if err != nil {
 		t.Fatal(err)

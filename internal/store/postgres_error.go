@@ -19,8 +19,12 @@ import (
 // some seconds.
 const retryAfter = 5 * time.Second
 
-// errOutage is the error for callers while the database does not answer, or refuses writes.
-func errOutage(cause error) error { return errUnanswered(cause, retryAfter) }
+// outage is the error for callers while the database does not answer, or refuses writes.
+func outage(cause error) error {
+	e := weir.Wrap(weir.Outage, cause, "the database does not answer; try again in a few seconds")
+	e.RetryAfter = retryAfter
+	return e
+}
 
 // pgError gives an error of PostgreSQL its kind.
 func pgError(err error) error {
@@ -36,7 +40,7 @@ func pgError(err error) error {
 	case ok && e.Code == "53100":
 		return weir.Wrap(weir.Full, err, "the disk of the database is full")
 	case gone(err), ok && e.Severity == "FATAL":
-		return errOutage(err)
+		return outage(err)
 	}
 	return err
 }

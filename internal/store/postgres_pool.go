@@ -129,7 +129,7 @@ func (p *pgPool) prepare(ctx context.Context, conn *pgx.Conn) error {
 func (p *pgPool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := p.Acquire(ctx)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		err = errOutage(err)
+		err = outage(err)
 	}
 	return conn, err
 }

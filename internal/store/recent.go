@@ -16,7 +16,7 @@ const Fresh = time.Second
 
 // Recent remembers results of queries, by a key. While the database responds, a result is used for as
 // long as it is fresh. While it does not, a result is used for as long as Options.Stale allows, and a
-// reader waits for the database at most for patience: see outage.
+// reader waits for the database at most for patience: see absence.
 //
 // What does not exist is remembered apart, so that requests for it displace nothing that does.
 // Concurrent readers of the same key share one query.
@@ -49,7 +49,7 @@ func (c *Recent[V]) Get(ctx context.Context, key string, now time.Time, load fun
 	if ok && known.fresh(now) {
 		return known.value, known.err
 	}
-	o := c.Store.outage
+	o := c.Store.away
 	instead := func(err error) (V, error) {
 		if ok && now.Sub(known.read) < o.stale {
 			return known.value, known.err
@@ -80,6 +80,12 @@ func (c *Recent[V]) Get(ctx context.Context, key string, now time.Time, load fun
 	}
 }
 
+// GetNow is Get, but while the database responds it reads the result in any case.
+func (c *Recent[V]) GetNow(ctx context.Context, key string, load func(context.Context) (V, error)) (V, error) {
+	c.Expire(key)
+	return c.Get(ctx, key, time.Now(), load)
+}
+
 // read calls load, unless another reader of the key has done so and still waits.
 func (c *Recent[V]) read(ctx context.Context, key string, now time.Time, load func(context.Context) (V, error)) <-chan singleflight.Result {
 	c.known.Do(func() { c.Store.forgets.add(c.Forget) })
@@ -88,7 +94,7 @@ func (c *Recent[V]) read(ctx context.Context, key string, now time.Time, load fu
 		forgot := c.forgot
 		c.mu.Unlock()
 		var value V
-		err := c.Store.outage.read(ctx, func(ctx context.Context) (err error) {
+		err := c.Store.away.read(ctx, func(ctx context.Context) (err error) {
 			value, err = load(ctx)
 			return err
 		})

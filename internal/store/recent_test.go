@@ -51,8 +51,8 @@ func (r *remote) ask(ctx context.Context) error {
 func remembering(t *testing.T, stale time.Duration, limit int) (c *Recent[int], db *remote, logged *bytes.Buffer, get func(key string) (int, error, time.Duration)) {
 	t.Helper()
 	db, logged = &remote{}, &bytes.Buffer{}
-	st := &Store{outage: newOutage(stale, db.ask, slog.New(slog.NewTextHandler(logged, nil)))}
-	t.Cleanup(st.outage.close)
+	st := &Store{away: newAbsence(stale, true, db.ask, slog.New(slog.NewTextHandler(logged, nil)))}
+	t.Cleanup(st.away.close)
 	c = &Recent[int]{Store: st, Max: limit}
 	number := atomic.Int64{}
 	return c, db, logged, func(key string) (int, error, time.Duration) {
@@ -73,7 +73,7 @@ func remembering(t *testing.T, stale time.Duration, limit int) (c *Recent[int], 
 // A result is read once while it is fresh, also an error that another attempt would have too.
 func TestRecent(t *testing.T) {
 	t.Parallel()
-	c := Recent[int]{Store: &Store{outage: newOutage(0, nil, nil)}, Max: 10}
+	c := Recent[int]{Store: &Store{away: newAbsence(0, false, nil, nil)}, Max: 10}
 	reads, now := 0, time.Now()
 	fails := weir.ErrNotFound()
 	for _, tt := range []struct {
@@ -145,7 +145,7 @@ func TestRecentKeepsWhatIsUsed(t *testing.T) {
 // A read does not end with the first of those who wait for it.
 func TestRecentIsShared(t *testing.T) {
 	t.Parallel()
-	c := Recent[string]{Store: &Store{outage: newOutage(0, nil, nil)}, Max: 1}
+	c := Recent[string]{Store: &Store{away: newAbsence(0, false, nil, nil)}, Max: 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	begun, goOn, now := make(chan struct{}), make(chan struct{}), time.Now()
 	load := func(ctx context.Context) (string, error) {
@@ -173,7 +173,7 @@ func TestRecentIsShared(t *testing.T) {
 }
 
 // In an outage readers get what is known, and wait for half a second once.
-func TestReadsInOutage(t *testing.T) {
+func TestAway(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]struct {
 		takes time.Duration

@@ -21,7 +21,7 @@
 //
 // Jobs run on River (job.go), nodes detect dead nodes (node.go), and Watch waits for changes
 // (watch.go). What viewers need is read through [Recent], which remembers it for the time in which the
-// database does not respond (outage.go).
+// database does not respond (away.go).
 package store
 
 import (
@@ -69,7 +69,7 @@ type Store struct {
 	epochs sync.Map // stream → the epoch with which this process took it last
 	adopt  bool     // see Options
 
-	outage  *outage
+	away    *absence
 	forgets forgets
 
 	cacheShown bool
@@ -177,7 +177,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: counted{s.engine, &s.counts}, seal: seal}
-	s.outage = newOutage(opt.Stale, s.probeReads, opt.Log)
+	s.away = newAbsence(opt.Stale, scheme != "sqlite", s.probeReads, opt.Log)
 	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
@@ -188,7 +188,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 
 // Close closes the database.
 func (s *Store) Close() {
-	s.outage.close()
+	s.away.close()
 	s.engine.close()
 }
 

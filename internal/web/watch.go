@@ -47,7 +47,11 @@ type WatchPage struct {
 	o        Options
 	template *template.Template
 	entry    Entry
+	known    store.Recent[pageData] // by playback id
 }
+
+// maxKnown is the number of pages that are remembered for the time in which the database is away.
+const maxKnown = 10_000
 
 type pageData struct {
 	ID, Kind         string // kind: live, stored; "" = nothing to play
@@ -69,7 +73,7 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 		return nil, err
 	}
 	t, err := template.ParseFS(o.Files, "pages/watch.html")
-	return &WatchPage{o: o, template: t, entry: entry}, err
+	return &WatchPage{o: o, template: t, entry: entry, known: store.Recent[pageData]{Store: o.Store, Max: maxKnown}}, err
 }
 
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -123,8 +127,29 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	return status
 }
 
-// find returns the data of a playback id. It has the name only if the video is public.
+// find returns the data of a playback id, and the status of the page. While the database is away, it is
+// what was read last.
 func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
+	shown, err := p.known.GetNow(ctx, id, func(ctx context.Context) (pageData, error) { return p.read(ctx, id) })
+	switch kind := weir.KindOf(err); {
+	case err == nil:
+		return shown, http.StatusOK
+	case kind == weir.NotFound:
+		return pageData{
+			ID: id, Title: "Not found", Headline: "Nothing is here",
+			Detail: "No stream and no video has this address. Ask whoever gave it to you for the right one.",
+		}, http.StatusNotFound
+	case kind != weir.Outage:
+		p.o.Log.ErrorContext(ctx, "watch page failed to read its content", "err", err)
+	}
+	return pageData{
+		ID: id, Title: "Video", Headline: "It can’t be played at the moment",
+		Detail: "The server has a problem. Load this page again in a while.",
+	}, weir.KindOf(err).Status()
+}
+
+// read reads the data of a playback id. It has the name only if the video is public.
+func (p *WatchPage) read(ctx context.Context, id string) (pageData, error) {
 	shown := pageData{ID: id, Title: "Video", Headline: "Loading …"}
 	name := func(name string, policy *weir.PlaybackPolicy) {
 		if shown.Public = !policy.Private(); shown.Public {
@@ -138,7 +163,7 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	if err == nil && !stream.Deleted {
 		shown.Kind, shown.Seen, shown.Clips = "live", stream.LastSeen > 0, stream.MayClip(p.o.PublicClips)
 		name(stream.Name, stream.PlaybackPolicy)
-		return shown, http.StatusOK
+		return shown, nil
 	}
 	var asset weir.Asset
 	if err == nil || weir.KindOf(err) == weir.NotFound {
@@ -146,20 +171,16 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 			_, err = p.o.Store.User(ctx, asset.UserID)
 		}
 	}
-	switch {
-	case err != nil && weir.KindOf(err) != weir.NotFound:
-		p.o.Log.ErrorContext(ctx, "watch page failed to read its content", "err", err)
-		shown.Headline, shown.Detail = "It can’t be played at the moment", "The server has a problem. Load this page again in a while."
-		return shown, http.StatusInternalServerError
-	case err != nil || asset.Deleted:
-		shown.Title, shown.Headline = "Not found", "Nothing is here"
-		shown.Detail = "No stream and no video has this address. Ask whoever gave it to you for the right one."
-		return shown, http.StatusNotFound
+	if err == nil && asset.Deleted {
+		err = weir.ErrNotFound()
+	}
+	if err != nil {
+		return shown, err
 	}
 	name(asset.Name, asset.PlaybackPolicy)
 	if asset.Status.Phase == weir.AssetFailed {
 		shown.Headline, shown.Detail = "The video could not be processed", "Its owner can see why, and try again."
-		return shown, http.StatusOK
+		return shown, nil
 	}
 	shown.Kind, shown.Signed = "stored", asset.C2PA != nil
 	stream, err = p.o.Store.StreamOfRecording(ctx, asset) // NotFound = it is none, and the server's setting counts
@@ -167,5 +188,5 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 		p.o.Log.ErrorContext(ctx, "watch page failed to read whether viewers may clip", "err", err)
 		shown.Clips = false
 	}
-	return shown, http.StatusOK
+	return shown, nil
 }

@@ -32,7 +32,7 @@ type watchFixture struct {
 func newWatchFixture(t *testing.T) *watchFixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{5}, 32)})
+	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{5}, 32), Stale: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +249,24 @@ func TestWatchPageClips(t *testing.T) {
 				t.Errorf("setting %t, of the stream %v: %s has the panel: %t", tt.setting, tt.own, id, got)
 			}
 		}
+	}
+}
+
+// While the database is away, a page that was shown lately is shown again.
+func TestWatchPageWithoutDatabase(t *testing.T) {
+	f := newWatchFixture(t)
+	film, unknown := "/play/"+f.ids["film"], "/play/unknown"
+	before := f.get(http.MethodGet, film, nil)
+	f.get(http.MethodGet, unknown, nil)
+	f.store.Close()
+	if w := f.get(http.MethodGet, film, nil); w.Code != http.StatusOK || w.Body.String() != before.Body.String() {
+		t.Errorf("%d %s, want it as before", w.Code, w.Body)
+	}
+	if w := f.get(http.MethodGet, unknown, nil); w.Code != http.StatusNotFound {
+		t.Errorf("what did not exist: %d", w.Code)
+	}
+	if w := f.get(http.MethodGet, "/play/"+f.ids["ended"], nil); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "Load this page again") {
+		t.Errorf("what was not shown: %d %s", w.Code, w.Body)
 	}
 }
 

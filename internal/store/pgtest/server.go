@@ -3,11 +3,7 @@ package pgtest
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,10 +13,7 @@ import (
 
 // Server is a PostgreSQL of one test, which may crash, start again, have a standby and be promoted.
 // What it has answered survives a crash.
-type Server struct {
-	cluster *cluster
-	frozen  []int // processes
-}
+type Server struct{ cluster *cluster }
 
 // serverSettings are those of a Server: a later line counts.
 const serverSettings = settings + `
@@ -47,14 +40,12 @@ func newServer(tb testing.TB, primary string) *Server {
 	if err != nil {
 		tb.Fatalf("start PostgreSQL: %v", err)
 	}
-	s := &Server{cluster: c}
 	tb.Cleanup(func() {
-		s.Thaw(tb)
 		if err := c.stop(); err != nil {
 			tb.Errorf("stop PostgreSQL: %v", err)
 		}
 	})
-	return s
+	return &Server{c}
 }
 
 // URL returns the URL of the server's database.
@@ -78,50 +69,6 @@ func (s *Server) do(tb testing.TB, order string) {
 	if err != nil || !ready {
 		tb.Fatalf("order PostgreSQL to %s: %v", order, err)
 	}
-}
-
-// Freeze suspends all processes of the server: connections stay open, nothing responds.
-func (s *Server) Freeze(tb testing.TB) {
-	tb.Helper()
-	text, err := os.ReadFile(filepath.Join(s.cluster.dir, "data", "postmaster.pid"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	main, err := strconv.Atoi(first)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s.suspend(main) // first, so that it starts no others
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		_, after, _ := strings.Cut(string(stat), ") ") // the name of the program
-		if fields := strings.Fields(after); len(fields) > 1 && fields[1] == first {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			s.suspend(pid)
-		}
-	}
-}
-
-func (s *Server) suspend(pid int) {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err == nil {
-		s.frozen = append(s.frozen, pid)
-	}
-}
-
-// Thaw ends Freeze.
-func (s *Server) Thaw(testing.TB) {
-	for _, pid := range s.frozen {
-		_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
-	}
-	s.frozen = nil
 }
 
 // Exec runs statements on the server, each by itself.

@@ -21,18 +21,19 @@ const (
 	probeEvery   = 250 * time.Millisecond
 	probeTimeout = 5 * time.Second
 	// readsWhileSlow is how many reads go on at once while the database responds, but too slowly.
-	readsWhileSlow = 4
-	// awayRetry is when a client should ask again for what this node does not know.
-	awayRetry = 2 * time.Second
+	readsWhileSlow = 2
 )
 
-// outage is whether the database responds to the reads of Recent. It begins when one of them fails, or
-// waits for longer than patience. Then no reader waits any more, and one probe finds out when the
-// database responds again.
-type outage struct {
+// absence is whether the database is away: it does not respond to the reads of Recent. An outage begins
+// when one of them fails, or waits for longer than patience. Then no reader waits any more, and one
+// probe finds out when the database responds again.
+type absence struct {
 	stale time.Duration // how old a result may be that is used in an outage; 0 = there are no outages
 	probe func(context.Context) error
 	log   *slog.Logger
+	// remote says that the database is another program, which can hang. If one in this process is late, so
+	// is all of the machine, and waiting is right.
+	remote bool
 
 	life    context.Context // until close
 	end     context.CancelFunc
@@ -45,43 +46,34 @@ type outage struct {
 	active int       // reads
 }
 
-func newOutage(stale time.Duration, probe func(context.Context) error, log *slog.Logger) *outage {
-	o := &outage{stale: stale, probe: probe, log: log}
+func newAbsence(stale time.Duration, remote bool, probe func(context.Context) error, log *slog.Logger) *absence {
+	o := &absence{stale: stale, remote: remote, probe: probe, log: log}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
 
+// errClosed is the cause of an outage in which the store is closed.
+var errClosed = errors.New("the store is closed")
+
 // errSilent is the cause of an outage in which the database hangs.
 var errSilent = errors.New("no response within " + patience.String())
 
-// errAway is the error for what this node does not know while the database does not respond.
-func errAway(cause error) error {
-	return errUnanswered(cause, awayRetry)
-}
-
-// errUnanswered is the error for callers who need the database while it does not answer.
-func errUnanswered(cause error, retry time.Duration) error {
-	e := weir.Wrap(weir.Outage, cause, "the database does not answer; try again in a few seconds")
-	e.RetryAfter = retry
-	return e
-}
-
 // Away returns nil while the database responds to reads, and otherwise the error for what this node
 // does not know. It does not wait.
-func (s *Store) Away() error { return s.outage.err() }
+func (s *Store) Away() error { return s.away.err() }
 
-func (o *outage) err() error {
+func (o *absence) err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
 		return nil
 	}
-	return errAway(nil)
+	return outage(nil)
 }
 
 // patience returns a channel that receives when a reader has waited for long enough.
-func (o *outage) patience() (late <-chan time.Time, stop func()) {
-	if o.stale <= 0 {
+func (o *absence) patience() (late <-chan time.Time, stop func()) {
+	if o.stale <= 0 || !o.remote {
 		return nil, func() {}
 	}
 	timer := time.NewTimer(patience)
@@ -89,7 +81,7 @@ func (o *outage) patience() (late <-chan time.Time, stop func()) {
 }
 
 // reads reports whether another read may go on in an outage, although nobody waits for it.
-func (o *outage) reads() bool {
+func (o *absence) reads() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.slow && o.active < readsWhileSlow
@@ -97,9 +89,9 @@ func (o *outage) reads() bool {
 
 // read calls a function that reads from the database. An error of the database begins an outage,
 // unless the database responds to a probe: then only this read has failed.
-func (o *outage) read(ctx context.Context, read func(context.Context) error) error {
+func (o *absence) read(ctx context.Context, read func(context.Context) error) error {
 	if !o.start() {
-		return context.Canceled
+		return outage(errClosed)
 	}
 	defer o.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
@@ -110,18 +102,18 @@ func (o *outage) read(ctx context.Context, read func(context.Context) error) err
 		return err
 	}
 	if o.err() == nil {
-		ctx, cancel := context.WithTimeout(o.life, patience)
+		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
 		defer cancel()
 		if o.probe(ctx) == nil {
 			return err
 		}
 		o.begin(err)
 	}
-	return errAway(err)
+	return outage(err)
 }
 
 // start counts a read, unless the store is closed.
-func (o *outage) start() bool {
+func (o *absence) start() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -132,7 +124,7 @@ func (o *outage) start() bool {
 	return true
 }
 
-func (o *outage) stop() {
+func (o *absence) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.active--
@@ -140,7 +132,7 @@ func (o *outage) stop() {
 }
 
 // begin begins an outage, unless there is one.
-func (o *outage) begin(cause error) {
+func (o *absence) begin(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed || !o.since.IsZero() {
@@ -152,13 +144,13 @@ func (o *outage) begin(cause error) {
 }
 
 // awaitEnd ends the outage when the database responds.
-func (o *outage) awaitEnd() {
+func (o *absence) awaitEnd() {
 	for o.life.Err() == nil {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(o.life, probeTimeout)
 		err := o.probe(ctx)
 		cancel()
-		if err == nil && time.Since(start) <= responsive {
+		if err == nil && (!o.remote || time.Since(start) <= responsive) {
 			o.finish()
 			return
 		}
@@ -172,7 +164,7 @@ func (o *outage) awaitEnd() {
 	}
 }
 
-func (o *outage) finish() {
+func (o *absence) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.log.Info("database responds again", "after", time.Since(o.since).Round(time.Millisecond))
@@ -180,7 +172,7 @@ func (o *outage) finish() {
 }
 
 // close ends all reads and waits for them.
-func (o *outage) close() {
+func (o *absence) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
