@@ -129,7 +129,7 @@ func (n *node) steady(t *testing.T, times int) map[string]int {
 }
 
 // passing are goroutines that belong to connections and requests, of which there may be fewer or more.
-var passing = regexp.MustCompile(`net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
+var passing = regexp.MustCompile(`serviceutil\.CancellableSleep|net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
 
 // gone returns which goroutines were there before and are not now.
 func gone(before, now map[string]int) (list []string) {

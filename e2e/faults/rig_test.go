@@ -180,9 +180,8 @@ func (r *rig) comeNew(ctx context.Context, who, base string) {
 type report struct {
 	fault                string
 	in, new              string
-	failed               int // responses, of all viewers
-	missing              int // 404 of names in playlists
-	reached              string
+	failed               int   // responses, of all viewers
+	missing              int   // 404 of names in playlists
 	none                 int64 // requests of the balancer that found no node
 	access               []string
 	events               []string // that were false
