@@ -30,7 +30,6 @@ type encoder struct {
 	film  string
 	key   string
 	nodes []string // addresses, in the order in which they are tried
-	said  *harness.LockedBuffer
 
 	mu      sync.Mutex
 	runs    []*run

@@ -159,7 +159,7 @@ func (p *report) check(t *testing.T, f fault) {
 
 // columns are those of the table.
 var columns = []string{
-	"fault", "5xx in", "5xx new", "no node", "false events", "dead", "taken over", "access", "API writes after", "writes refused", "loops gone",
+	"fault", "5xx in", "5xx new", "404 in", "no node", "false events", "dead", "taken over", "access", "API writes after", "writes refused", "loops gone",
 	"hls.js stands", "viewers stand", "frames unseen", "missing in recordings", "names reused", "went back", "failed",
 }
 
@@ -170,7 +170,7 @@ func (p *report) row() []string {
 		page = fmt.Sprintf("%.1f s", p.page.Seconds())
 	}
 	return []string{
-		p.fault, p.in, p.new, fmt.Sprint(p.none), count(p.events), strings.Join(p.dead, " "), strings.Join(p.taken, " "), count(p.access), p.writes, p.refused,
+		p.fault, p.in, p.new, fmt.Sprint(p.missing), fmt.Sprint(p.none), count(p.events), strings.Join(p.dead, " "), strings.Join(p.taken, " "), count(p.access), p.writes, p.refused,
 		count(p.gone), page, fmt.Sprintf("%.1f s", p.still.Seconds()), fmt.Sprint(p.unseen), fmt.Sprintf("%d, %d at ends, %d wrong", p.lost, p.ends, p.wrong),
 		count(p.names), count(p.fell), count(p.failures),
 	}

@@ -129,7 +129,24 @@ func (n *node) steady(t *testing.T, times int) map[string]int {
 }
 
 // passing are goroutines that belong to connections and requests, of which there may be fewer or more.
-var passing = regexp.MustCompile(`net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
+var passing = regexp.MustCompile(`serviceutil\.CancellableSleep|net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
+
+// elected are goroutines of which one node has all: the leader of those that run jobs.
+var elected = regexp.MustCompile(`river/internal/maintenance`)
+
+// ofLeader adds up the goroutines of the leader over nodes, whichever it is.
+func ofLeader(nodes []map[string]int) map[string]int {
+	sum := map[string]int{}
+	for _, count := range nodes {
+		for what, n := range count {
+			if elected.MatchString(what) {
+				sum[what] += n
+				delete(count, what)
+			}
+		}
+	}
+	return sum
+}
 
 // gone returns which goroutines were there before and are not now.
 func gone(before, now map[string]int) (list []string) {

@@ -180,9 +180,8 @@ func (r *rig) comeNew(ctx context.Context, who, base string) {
 type report struct {
 	fault                string
 	in, new              string
-	failed               int // responses, of all viewers
-	missing              int // 404 of names in playlists
-	reached              string
+	failed               int   // responses, of all viewers
+	missing              int   // 404 of names in playlists
 	none                 int64 // requests of the balancer that found no node
 	access               []string
 	events               []string // that were false
@@ -229,8 +228,8 @@ func (r *rig) fail(f fault) (p report) {
 	r.access.end()
 	r.t.Logf("%s lasted %v", f.name, ended.Sub(r.began))
 	var back time.Duration
-	for i, w := range r.writers {
-		if f.killed == i+1 {
+	for _, w := range r.writers {
+		if w.n == r.killed(f) {
 			continue
 		}
 		if err := r.eventually(func() error {
@@ -256,14 +255,7 @@ func (r *rig) fail(f fault) (p report) {
 		p.page = r.picture.unmark()
 	}
 	p.taken = r.epochs()
-	for i, n := range r.nodes {
-		if f.killed == i+1 {
-			continue
-		}
-		for _, what := range r.backAgain(n, before[i]) {
-			p.gone = append(p.gone, n.name+": "+what)
-		}
-	}
+	p.gone = r.backAgain(f, before)
 	for i, s := range r.streams {
 		if more := r.hook.of(s.id)[told[s]:]; len(more) > 0 {
 			p.events = append(p.events, fmt.Sprintf("stream %d: %s", i, strings.Join(more, " ")))
@@ -326,20 +318,45 @@ func (r *rig) eventually(check func() error) (err error) {
 	}
 }
 
-// backAgain returns which goroutines of a node do not come back.
-func (r *rig) backAgain(n *node, before map[string]int) (list []string) {
+// backAgain returns which goroutines do not come back.
+func (r *rig) backAgain(f fault, before []map[string]int) (list []string) {
 	r.t.Helper()
-	for range 40 {
-		now, err := n.loops(r.t.Context())
-		if err != nil {
-			list = []string{err.Error()}
-		} else if list = gone(before, now); len(list) == 0 {
-			return nil
+	leader, limit := ofLeader(before), r.limit
+	defer func() { r.limit = limit }()
+	_ = r.eventually(func() error {
+		list = nil
+		var now []map[string]int
+		for _, n := range r.nodes {
+			count, err := n.loops(r.t.Context())
+			if err != nil && n != r.killed(f) {
+				list = append(list, err.Error())
+			}
+			now = append(now, count)
 		}
-		time.Sleep(250 * time.Millisecond)
-	}
+		list = append(list, gone(leader, ofLeader(now))...)
+		for i, n := range r.nodes {
+			if n == r.killed(f) {
+				continue
+			}
+			for _, what := range gone(before[i], now[i]) {
+				list = append(list, n.name+": "+what)
+			}
+		}
+		if len(list) > 0 {
+			return errors.New(strings.Join(list, "; "))
+		}
+		return nil
+	})
 	slices.Sort(list)
 	return list
+}
+
+// killed returns the node that a fault leaves dead; nil = none.
+func (r *rig) killed(f fault) *node {
+	if f.killed == 0 {
+		return nil
+	}
+	return r.nodes[f.killed-1]
 }
 
 // epochs notes who owns the streams, and returns which have changed since the last time.
