@@ -84,7 +84,18 @@ const (
 // continue without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js
 // forgets the end of the old media behind such gaps, and then may wait there until the playlist has
 // moved on. A node whose lease is over is asked too: it may only be cut off from the database.
+//
+// If this node has the session, and the store has not heard of it for long, that is told first: by what
+// the store knows, the session may be over.
 func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
+	h.mu.Lock()
+	own := h.sessions[stream.ID]
+	h.mu.Unlock()
+	if own != nil && !own.reported(time.Now()) {
+		if err := h.report(ctx, own, time.Now()); err != nil {
+			own.log.Info("the state of the stream could not be saved before its encoder returned", "err", err)
+		}
+	}
 	node, url, err := h.o.Store.Unreported(ctx, stream.ID)
 	if h.o.Release == nil || err != nil || node == "" {
 		return
@@ -121,20 +132,25 @@ func (h *Hub) Release(ctx context.Context, streamID string) (weir.Numbers, error
 		}
 	}
 	now := time.Now()
-	last := s.beat(now)
 	ctx, cancel := context.WithTimeout(ctx, maxReport)
 	defer cancel()
-	if err := h.o.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.RenewOnAir(ctx, []store.Beat{last}, now)
-		return err
-	}); err != nil {
+	if err := h.report(ctx, s, now); err != nil {
 		s.log.Info("the stream is released without the store", "err", err)
 	}
+	last := s.beat(now)
 	return weir.Numbers{Epoch: last.Epoch, Sequence: last.NextSequence, Discontinuities: last.NextDiscontinuities}, nil
 }
 
 // maxUnreported is by how much the media of a node may be longer than it has reported.
 const maxUnreported = beatEvery + 500*time.Millisecond
+
+// report writes the state of one session to the store.
+func (h *Hub) report(ctx context.Context, s *session, now time.Time) error {
+	return h.o.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.RenewOnAir(ctx, []store.Beat{s.beat(now)}, now)
+		return err
+	})
+}
 
 // handOver ends a session here that continues on another node. Its playlists have no end.
 func (h *Hub) handOver(s *session) {

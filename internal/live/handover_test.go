@@ -326,6 +326,28 @@ func TestHandoverWithoutStore(t *testing.T) {
 	}
 }
 
+// An encoder that was there all the time, and reconnects when the database is back, continues its session
+// although that is over by what the database knows.
+func TestReturnAfterOutage(t *testing.T) {
+	a := newTestHub(t, true)
+	e := a.publish()
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-10 * time.Minute)
+	var lease store.OnAir
+	a.write(func(tx *store.Tx) (err error) {
+		_, lease, err = tx.GoOnAir(t.Context(), a.stream, time.Minute, long)
+		return err
+	})
+	e.session.renew(lease)
+	e.session.beatSaved(long)
+	back := a.publish()
+	if back.session != e.session {
+		t.Errorf("session %s is followed by %s", e.session.info.ID, back.session.info.ID)
+	}
+}
+
 // A node that can't report shows no numbers that another one may begin with, whatever its encoder does.
 func TestNumbersAreBounded(t *testing.T) {
 	a := newTestHub(t, false)
