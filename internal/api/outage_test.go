@@ -1,9 +1,15 @@
 package api
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
+
+	tusd "github.com/tus/tusd/v2/pkg/handler"
 
 	"weir/internal/store/pgtest"
 	"weir/internal/wait"
@@ -34,8 +40,9 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 			u, database := newUploadsOnPostgreSQL(t)
 			r := u.request()
 			at := u.begin(r, "Upload-Length", "10")
+			other := u.begin(u.request(), "Upload-Length", "10")
 			back := fault(t, database)
-			t.Run("away", func(t *testing.T) { requestsWithoutDatabase(t, u, r, at) })
+			t.Run("away", func(t *testing.T) { requestsWithoutDatabase(t, u, r, at, other) })
 			back()
 			u.phases(r, weir.AssetUploading, weir.TaskPending)
 			if g := u.add(at, 0, strings.NewReader("film is 10")); g.StatusCode != 204 || u.kept(r) != "film is 10" {
@@ -45,8 +52,9 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 	}
 }
 
-// requestsWithoutDatabase sends requests, all at once.
-func requestsWithoutDatabase(t *testing.T, u *uploads, r requested, at string) {
+// requestsWithoutDatabase sends requests, all at once, two of them for two uploads: one for the same
+// upload would interrupt the other.
+func requestsWithoutDatabase(t *testing.T, u *uploads, r requested, at, other string) {
 	below := func(address string) string { return strings.TrimPrefix(address, u.web.URL+"/api") }
 	for _, tt := range []struct{ name, method, path, body string }{
 		{"list of streams", "GET", "/stream", ""},
@@ -61,7 +69,7 @@ func requestsWithoutDatabase(t *testing.T, u *uploads, r requested, at string) {
 		{"log-in", "POST", "/user/token", `{"email":"ann@example.com","password":"correct horse battery"}`},
 		{"upload", "PUT", below(r.URL), "film"},
 		{"tus: begin", "POST", below(r.TusEndpoint), ""},
-		{"tus: offset", "HEAD", below(at), ""},
+		{"tus: offset", "HEAD", below(other), ""},
 		{"tus: bytes", "PATCH", below(at), "film"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,4 +127,15 @@ func TestTusWithoutDatabase(t *testing.T) {
 		t.Errorf("%d of %d bytes are kept", n, len(whole))
 	}
 	u.phases(r, weir.AssetWaiting, weir.TaskWaiting)
+}
+
+// A request for an upload ends when another one comes: that is no fault of the server.
+func TestTusInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}}
+	err := s.tusError(ctx, fmt.Errorf("query: %w", ctx.Err()))
+	if !errors.Is(err, tusd.ErrUploadInterrupted) {
+		t.Errorf("the error is %v", err)
+	}
 }

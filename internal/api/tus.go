@@ -162,6 +162,9 @@ func (s *server) tusError(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[tusd.Error](err); ok {
 		return known
 	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return tusd.ErrUploadInterrupted // by another request for the upload, if the client is still there
+	}
 	e, ok := errors.AsType[*weir.Error](err)
 	if !ok || e.Kind == weir.Internal {
 		s.Log.ErrorContext(ctx, "upload failed", "err", err)

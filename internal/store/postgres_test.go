@@ -174,6 +174,44 @@ func TestTransactionsEnd(t *testing.T) {
 	}
 }
 
+// TestReplacedOnce has eight connections fail at once.
+func TestReplacedOnce(t *testing.T) {
+	t.Parallel()
+	st := open(t, engines[1].url(t)+"&pool_max_conns=9", "node-a")
+	p := st.engine.(*postgres).pool
+	var all []engineTx
+	for range 8 {
+		tx, err := st.engine.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, tx)
+	}
+	if _, err := st.conn.exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tx := range all {
+		if _, err := tx.exec(t.Context(), "SELECT 1"); weir.KindOf(err) != weir.Outage {
+			t.Errorf("a statement on a connection that was ended: %v", err)
+		}
+		tx.rollback(t.Context())
+	}
+	if n := p.generations(); n != 1 {
+		t.Errorf("the connections were replaced %d times, want once", n)
+	}
+	if err := write(t, st); err != nil {
+		t.Error(err)
+	}
+	conn, err := p.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.old(conn.Conn()) {
+		t.Error("a connection of before is in use")
+	}
+	conn.Release()
+}
+
 // TestFailover demotes the primary while its connections stay: it still answers queries.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
