@@ -54,13 +54,6 @@ func (v *activeView) due(now time.Time, all bool) (want stored, ok bool) {
 	return want, v.LastSeen > v.stored.lastSeen || v.ExitedEarly != v.stored.exitedEarly || setBack
 }
 
-// write is a view that must be written.
-type write struct {
-	view *activeView
-	want stored
-	row  weir.View
-}
-
 // Run writes what must be written every saveEvery, and everything when ctx ends.
 func (c *Counter) Run(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
@@ -102,15 +95,12 @@ func (c *Counter) saveAll(ctx context.Context) {
 // view and one sum for each hour of an account.
 func (c *Counter) save(ctx context.Context, now time.Time, all bool) error {
 	defer c.forget(now)
-	for writes := range slices.Chunk(c.due(now, all), saveAtOnce) {
-		rows := make([]weir.View, len(writes))
-		for i := range writes {
-			rows[i] = writes[i].row
-		}
+	for views := range slices.Chunk(c.due(now, all), saveAtOnce) {
+		rows, wanted := c.rows(views, now, all)
 		if err := c.tx(ctx, func(ctx context.Context, tx *store.Tx) error { return tx.SaveViews(ctx, rows...) }); err != nil {
 			return err
 		}
-		c.written(writes)
+		c.written(views, wanted)
 	}
 	usage := c.takeUsage(now, all)
 	defer c.putBack(usage) // what is left of it
@@ -136,26 +126,37 @@ func (c *Counter) tx(ctx context.Context, do func(context.Context, *store.Tx) er
 }
 
 // due returns the views that must be written.
-func (c *Counter) due(now time.Time, all bool) []write {
+func (c *Counter) due(now time.Time, all bool) []*activeView {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var writes []write
+	var views []*activeView
 	for _, v := range c.active {
-		if want, ok := v.due(now, all); ok {
-			row := v.View
-			row.LastSeen = want.lastSeen
-			writes = append(writes, write{v, want, row})
+		if _, ok := v.due(now, all); ok {
+			views = append(views, v)
 		}
 	}
-	return writes
+	return views
+}
+
+// rows returns views as they are to be written, and what the store will have then.
+func (c *Counter) rows(views []*activeView, now time.Time, all bool) ([]weir.View, []stored) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rows, wanted := make([]weir.View, len(views)), make([]stored, len(views))
+	for i, v := range views {
+		rows[i] = v.View
+		wanted[i], _ = v.due(now, all)
+		rows[i].LastSeen = wanted[i].lastSeen
+	}
+	return rows, wanted
 }
 
 // written notes what the store has now.
-func (c *Counter) written(writes []write) {
+func (c *Counter) written(views []*activeView, wanted []stored) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range writes {
-		w.view.stored = w.want
+	for i, v := range views {
+		v.stored = wanted[i]
 	}
 }
 
