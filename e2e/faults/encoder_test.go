@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults
 
 import (
@@ -16,7 +18,7 @@ import (
 )
 
 // filmSeconds is how long the film of the encoders is, which they repeat.
-const filmSeconds = 100
+const filmSeconds = 60
 
 // film are 25 numbered frames a second, and a key frame every two seconds.
 func film(t *testing.T) *harness.Film {

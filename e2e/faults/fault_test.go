@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults
 
 import (
@@ -18,6 +20,8 @@ type fault struct {
 	killed int   // the number of a node that does not come back; 0 = all do
 	strict bool  // nobody may notice
 	at     []int // where viewers are who stay at one node
+
+	noFilms bool // what is stored can't be had
 }
 
 // everywhere are all nodes, others those that do not fail.
@@ -74,7 +78,7 @@ func allFaults() []fault {
 				l.heal("swallow", back)
 			}
 		}},
-		{name: "node: cut off from bucket", strict: true, at: everywhere, do: func(r *rig) {
+		{name: "node: cut off from bucket", strict: true, noFilms: true, at: everywhere, do: func(r *rig) {
 			r.nodes[0].bucket.swallow(there, back)
 			r.hold(40 * time.Second)
 			r.nodes[0].bucket.heal("swallow", there, back)
@@ -149,7 +153,7 @@ func (p *report) check(t *testing.T, f fault) {
 	none("nodes that were declared dead", p.dead)
 	none("taken over", p.taken)
 	if p.failed > 0 || p.none > 0 {
-		t.Errorf("%s: viewers got %s, new ones %s, and %d found no node", f.name, p.in, p.new, p.none)
+		t.Errorf("%s: viewers got %s, new ones %s, those of films %s, and %d found no node", f.name, p.in, p.new, p.films, p.none)
 	}
 	const held = 5 // frames of a stream that ffmpeg counts and keeps for the audio beside them
 	if p.lost > 0 || p.ends > 2*held {
@@ -159,7 +163,7 @@ func (p *report) check(t *testing.T, f fault) {
 
 // columns are those of the table.
 var columns = []string{
-	"fault", "5xx in", "5xx new", "404 in", "no node", "false events", "dead", "taken over", "access", "API writes after", "writes refused", "loops gone",
+	"fault", "5xx in", "5xx new", "5xx films", "404 in", "no node", "false events", "dead", "taken over", "access", "API writes after", "writes refused", "loops gone",
 	"hls.js stands", "viewers stand", "frames unseen", "missing in recordings", "names reused", "went back", "failed",
 }
 
@@ -170,7 +174,7 @@ func (p *report) row() []string {
 		page = fmt.Sprintf("%.1f s", p.page.Seconds())
 	}
 	return []string{
-		p.fault, p.in, p.new, fmt.Sprint(p.missing), fmt.Sprint(p.none), count(p.events), strings.Join(p.dead, " "), strings.Join(p.taken, " "), count(p.access), p.writes, p.refused,
+		p.fault, p.in, p.new, p.films, fmt.Sprint(p.missing), fmt.Sprint(p.none), count(p.events), strings.Join(p.dead, " "), strings.Join(p.taken, " "), count(p.access), p.writes, p.refused,
 		count(p.gone), page, fmt.Sprintf("%.1f s", p.still.Seconds()), fmt.Sprint(p.unseen), fmt.Sprintf("%d, %d at ends, %d wrong", p.lost, p.ends, p.wrong),
 		count(p.names), count(p.fell), count(p.failures),
 	}

@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults
 
 import (
@@ -32,6 +34,7 @@ type rig struct {
 	entry   *balancer
 
 	in, new tally
+	films   tally // new viewers of what is stored
 	ledger  *ledger
 	viewers []*viewer
 	writers []*writer
@@ -164,11 +167,11 @@ func (r *rig) watch(browser bool, at []int) {
 // comeNew lets viewers come who were not there before, one after the other.
 func (r *rig) comeNew(ctx context.Context, who, base string) {
 	for ctx.Err() == nil {
-		r.newcomer(ctx, &r.new, "new at "+who+": a film:", base+"/hls/"+r.access.open+"/index.m3u8")
+		r.newcomer(ctx, &r.films, "new at "+who+": a film:", base+"/hls/"+r.access.open+"/index.m3u8")
 		for _, s := range r.streams {
 			r.newcomer(ctx, &r.new, "new at "+who+": a stream:", base+"/hls/"+s.playback+"/index.m3u8")
 		}
-		r.newcomer(ctx, &r.new, "new at "+who+" with a JWT:", base+"/hls/"+r.access.gated+"/index.m3u8?jwt="+url.QueryEscape(r.access.permit(time.Hour)))
+		r.newcomer(ctx, &r.films, "new at "+who+" with a JWT:", base+"/hls/"+r.access.gated+"/index.m3u8?jwt="+url.QueryEscape(r.access.permit(time.Hour)))
 		select {
 		case <-ctx.Done():
 		case <-time.After(500 * time.Millisecond):
@@ -179,7 +182,7 @@ func (r *rig) comeNew(ctx context.Context, who, base string) {
 // report is what came of a fault.
 type report struct {
 	fault                string
-	in, new              string
+	in, new, films       string
 	failed               int   // responses, of all viewers
 	missing              int   // 404 of names in playlists
 	none                 int64 // requests of the balancer that found no node
@@ -215,6 +218,7 @@ func (r *rig) fail(f fault) (p report) {
 	}
 	r.in.reset()
 	r.new.reset()
+	r.films.reset()
 	r.access.begin()
 	for _, v := range r.viewers {
 		v.mark()
@@ -265,8 +269,11 @@ func (r *rig) fail(f fault) (p report) {
 	if p.dead, err = r.pair.Query("SELECT id FROM rig_dead"); err != nil {
 		p.failures = append(p.failures, err.Error())
 	}
-	p.in, p.new, p.failed, p.missing = r.in.String(), r.new.String(), r.in.failed()+r.new.failed(), r.in.missing
-	p.complaints = append(r.in.said(), r.new.said()...)
+	p.in, p.new, p.films, p.missing = r.in.String(), r.new.String(), r.films.String(), r.in.missing
+	p.failed, p.complaints = r.in.failed()+r.new.failed(), append(r.in.said(), r.new.said()...)
+	if !f.noFilms {
+		p.failed, p.complaints = p.failed+r.films.failed(), append(p.complaints, r.films.said()...)
+	}
 	p.access, p.none = r.access.wrong(), r.entry.none.Swap(0)
 	failed := map[int]int{}
 	for _, w := range r.writers {
