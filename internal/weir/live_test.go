@@ -238,7 +238,7 @@ func TestOnAirTimes(t *testing.T) {
 	check("a return", state{2, true, 40, 100})
 	a.Expire()
 	check("silence", state{2, false, 40, 100})
-	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(20))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
+	if !a.Revived(Beat{SeenAt: At(at(45))}, at(45)) || a.Revived(Beat{SeenAt: At(at(12))}, at(45)) || a.Revived(Beat{SeenAt: At(at(101))}, at(101)) {
 		t.Error("media that is newer than the silence revives a stream, and only in time")
 	}
 	a.Reconnect(at(45))
