@@ -135,9 +135,7 @@ type rtmpConnection struct {
 
 // publish accepts an encoder with a valid stream key. The error is for the encoder.
 func (c *rtmpConnection) publish(ctx context.Context, key string) error {
-	asking, cancel := context.WithTimeout(ctx, handshakeTime)
-	p, err := c.server.publish(asking, key, c.from)
-	cancel()
+	p, err := c.server.publish(ctx, key, c.from)
 	if err != nil {
 		c.unchecked = weir.Retriable(err)
 		return errors.New(c.server.unauthenticated.refusedKey(err, c.log))

@@ -21,8 +21,8 @@ const returnTimeout = 2 * time.Second
 // node again. More than once, because a commit that was not answered may come after the first.
 const confirmations = 5
 
-// unanswered reports whether a call of the store failed because of the store, or took too long. ctx is that
-// of the caller.
+// unanswered reports whether a call of the store failed because of the store, or took too long. ctx is
+// that of the caller.
 func unanswered(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && weir.Retriable(err)
 }

@@ -48,14 +48,14 @@ func (r *remote) ask(ctx context.Context) error {
 
 // remembering makes a Recent that reads numbers from a database. get returns a number, and how long
 // it took.
-func remembering(t *testing.T, stale time.Duration, limit int) (c *Recent[int], db *remote, logged *bytes.Buffer, get func(key string) (int, error, time.Duration)) {
+func remembering(t *testing.T, stale time.Duration, limit int) (c *Recent[int], db *remote, logged *bytes.Buffer, get func(key string) (int, time.Duration, error)) {
 	t.Helper()
 	db, logged = &remote{}, &bytes.Buffer{}
 	st := &Store{away: newAbsence(stale, true, db.ask, slog.New(slog.NewTextHandler(logged, nil)))}
 	t.Cleanup(st.away.close)
 	c = &Recent[int]{Store: st, Max: limit}
 	number := atomic.Int64{}
-	return c, db, logged, func(key string) (int, error, time.Duration) {
+	return c, db, logged, func(key string) (int, time.Duration, error) {
 		start := time.Now()
 		n, err := c.Get(t.Context(), key, start, func(ctx context.Context) (int, error) {
 			if err := db.ask(ctx); err != nil {
@@ -66,7 +66,7 @@ func remembering(t *testing.T, stale time.Duration, limit int) (c *Recent[int], 
 			}
 			return int(number.Add(1)), nil
 		})
-		return n, err, time.Since(start)
+		return n, time.Since(start), err
 	}
 }
 
@@ -115,12 +115,12 @@ func TestRecentKeepsWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	c, _, _, get := remembering(t, time.Hour, 10)
 	for i := range 10 {
-		if _, err, _ := get(fmt.Sprint(i)); err != nil {
+		if _, _, err := get(fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 1000 {
-		if _, err, _ := get(fmt.Sprint("missing ", i)); !weir.IsNotFound(err) {
+		if _, _, err := get(fmt.Sprint("missing ", i)); !weir.IsNotFound(err) {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestRecentKeepsWhatIsUsed(t *testing.T) {
 		}
 	}
 	for i := range 100 {
-		if _, err, _ := get(fmt.Sprint("other ", i)); err != nil {
+		if _, _, err := get(fmt.Sprint("other ", i)); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := c.find("3"); !ok {
@@ -188,7 +188,7 @@ func TestAway(t *testing.T) {
 				c, db, logged, get := remembering(t, 15*time.Minute, 10)
 				expect := func(key string, want int, kind weir.Kind, wait time.Duration) {
 					t.Helper()
-					n, err, took := get(key)
+					n, took, err := get(key)
 					if n != want || err != nil && weir.KindOf(err) != kind || (err == nil) != (kind == "") || took != wait {
 						t.Errorf("%s: %d, %v after %v, want %d, %s after %v", key, n, err, took, want, kind, wait)
 					}
@@ -233,14 +233,14 @@ func TestSlowDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, db, _, get := remembering(t, time.Minute, 10)
-		if _, err, _ := get("a"); err != nil {
+		if _, _, err := get("a"); err != nil {
 			t.Fatal(err)
 		}
 		db.set(2*time.Second, nil)
 		last := 0
 		for range 200 { // longer than what is known may be used
 			time.Sleep(time.Second)
-			n, err, took := get("a")
+			n, took, err := get("a")
 			if err != nil || n < last || took > patience {
 				t.Fatalf("%d, %v after %v", n, err, took)
 			}
@@ -250,12 +250,12 @@ func TestSlowDatabase(t *testing.T) {
 			t.Errorf("it was read %d times", last)
 		}
 		for i := range 3 * readsWhileSlow { // unknown ones are known a little later
-			if _, err, _ := get(fmt.Sprint(i)); weir.KindOf(err) != weir.Outage {
+			if _, _, err := get(fmt.Sprint(i)); weir.KindOf(err) != weir.Outage {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(4 * time.Second)
-		if _, err, _ := get("0"); err != nil {
+		if _, _, err := get("0"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -287,17 +287,17 @@ func TestStaleOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, db, _, get := remembering(t, 0, 10)
-		if _, err, _ := get("a"); err != nil {
+		if _, _, err := get("a"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(Fresh)
 		db.set(3*time.Second, nil)
-		if n, err, took := get("a"); n != 2 || err != nil || took != 3*time.Second {
+		if n, took, err := get("a"); n != 2 || err != nil || took != 3*time.Second {
 			t.Errorf("%d, %v after %v", n, err, took)
 		}
 		time.Sleep(Fresh)
 		db.set(0, errors.New("connection refused"))
-		if _, err, _ := get("a"); err == nil || c.Store.Away() != nil {
+		if _, _, err := get("a"); err == nil || c.Store.Away() != nil {
 			t.Errorf("error %v, away: %v", err, c.Store.Away())
 		}
 	})

@@ -29,8 +29,8 @@ func Cut(tb testing.TB, url string) (undo func()) {
 	return undo
 }
 
-// Hang makes every statement on the tables of a database wait, until the returned function is called, or
-// the test ends.
+// Hang makes every statement on the tables of a database wait, until the returned function is called,
+// or the test ends.
 func Hang(tb testing.TB, url string) (undo func()) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), wait.Limit)
