@@ -35,17 +35,17 @@ func allFaults() []fault {
 	return []fault{
 		{name: "database: primary left read-only", strict: true, at: everywhere, do: func(r *rig) {
 			r.pair.Demote()
-			r.pair.Promote()
+			r.pair.Standby.Promote(r.t)
 		}},
 		{name: "database: crash, promote", strict: true, at: everywhere, do: func(r *rig) {
-			r.pair.Crash(0)
+			r.pair.Primary.Crash(r.t)
 			r.hold(8 * time.Second)
-			r.pair.Promote()
+			r.pair.Standby.Promote(r.t)
 		}},
 		{name: "database: frozen 30 s", strict: true, at: everywhere, do: func(r *rig) {
-			r.pair.Freeze(0)
+			r.pair.Primary.Freeze(r.t)
 			r.hold(30 * time.Second)
-			r.pair.Thaw(0)
+			r.pair.Primary.Thaw(r.t)
 		}},
 		{name: "database: 2 s late", strict: true, at: everywhere, do: func(r *rig) {
 			for _, n := range r.nodes {
@@ -106,14 +106,14 @@ func (r *rig) hold(d time.Duration) {
 // away takes both databases away.
 func (r *rig) away(d time.Duration) {
 	r.t.Helper()
-	r.pair.Crash(0)
-	r.pair.Crash(1)
+	r.pair.Primary.Crash(r.t)
+	r.pair.Standby.Crash(r.t)
 	for ; d > time.Minute; d -= time.Minute {
 		r.hold(time.Minute)
 	}
 	r.hold(d)
-	r.pair.Start(0)
-	r.pair.Start(1)
+	r.pair.Primary.Start(r.t)
+	r.pair.Standby.Start(r.t)
 }
 
 // suspend stops the first node. If leave is not 0, its encoder goes to another one after that time.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/e2e/harness"
+	"weir/internal/store/pgtest"
 )
 
 // node is a weir and what is between it and the others.
@@ -34,8 +35,8 @@ func (r *rig) startNode(t *testing.T, i int) *node {
 	t.Helper()
 	n := &node{Weir: harness.NewWeir(t), name: nodeNames[i], rtmp: harness.FreeAddr(t), ops: harness.FreeAddr(t)}
 	n.Binary = r.binary
-	for j, addr := range r.pair.Addrs {
-		n.database[j] = r.proxy.to(fmt.Sprintf("%s-database-%d", n.name, j), addr)
+	for j, server := range []*pgtest.Server{r.pair.Primary, r.pair.Standby} {
+		n.database[j] = r.proxy.to(fmt.Sprintf("%s-database-%d", n.name, j), server.Address())
 	}
 	n.bucket = r.proxy.to(n.name+"-bucket", strings.TrimPrefix(r.store.Endpoint, "http://"))
 	n.Database = r.pair.URL(n.database[0].addr, n.database[1].addr)

@@ -62,7 +62,7 @@ func newRig(t *testing.T, binary string, browser bool, turns, limit time.Duratio
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		ledger: &ledger{sums: map[string][32]byte{}, from: map[string]string{}},
 	}
-	r.pair = pgtest.StartPair(t, [2]string{harness.FreeAddr(t), harness.FreeAddr(t)})
+	r.pair = pgtest.StartPair(t)
 	var bases []string
 	for i := range nodeNames {
 		n := r.startNode(t, i)

@@ -1,6 +1,8 @@
 package pgtest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,6 +31,9 @@ func (s *Server) Thaw(tb testing.TB) {
 func (s *Server) signal(tb testing.TB, signal syscall.Signal) {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(s.cluster.dir, "data", "postmaster.pid"))
+	if signal == syscall.SIGCONT && errors.Is(err, fs.ErrNotExist) {
+		return // it has crashed since
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package pgtest
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 
 	"weir/internal/wait"
@@ -13,15 +12,7 @@ import (
 // one that was demoted can be read and not written.
 func TestPair(t *testing.T) {
 	t.Parallel()
-	var addrs [2]string
-	for i := range addrs {
-		port, err := freePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs[i] = "127.0.0.1:" + strconv.Itoa(port)
-	}
-	p := StartPair(t, addrs)
+	p := StartPair(t)
 	if err := p.Exec("create table kept (n text)"); err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +26,10 @@ func TestPair(t *testing.T) {
 	if err := p.Exec("insert into kept values ('acknowledged')"); err != nil {
 		t.Fatal(err)
 	}
-	p.Freeze(0)
-	p.Thaw(0)
-	p.Crash(0)
-	p.Promote()
+	p.Primary.Freeze(t)
+	p.Primary.Thaw(t)
+	p.Primary.Crash(t)
+	p.Standby.Promote(t)
 	wait.NoError(t, func() error { return p.Exec("insert into kept values ('by the next')") })
 	if kept, err := p.Query("select n from kept order by n"); err != nil || !slices.Equal(kept, []string{"acknowledged", "by the next"}) {
 		t.Errorf("the standby has %q, error %v", kept, err)
@@ -48,16 +39,8 @@ func TestPair(t *testing.T) {
 // TestPairDemoted looks whether a demoted primary can be read and not written.
 func TestPairDemoted(t *testing.T) {
 	t.Parallel()
-	var addrs [2]string
-	for i := range addrs {
-		port, err := freePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs[i] = "127.0.0.1:" + strconv.Itoa(port)
-	}
-	p := StartPair(t, addrs)
-	first := connect(t, p.URL(addrs[0]))
+	p := StartPair(t)
+	first := connect(t, p.URL(p.Primary.Address()))
 	if _, err := first.Exec(t.Context(), "create table kept (n text)"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +48,7 @@ func TestPairDemoted(t *testing.T) {
 	if _, err := first.Exec(t.Context(), "insert into kept values ('x')"); err == nil {
 		t.Error("the demoted one takes writes")
 	}
-	p.Promote()
+	p.Standby.Promote(t)
 	if _, err := first.Exec(t.Context(), "select * from kept"); err != nil {
 		t.Errorf("the demoted one can't be read: %v", err)
 	}
