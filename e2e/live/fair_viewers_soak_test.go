@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,20 +58,34 @@ func viewersMinute(t *testing.T, w *harness.Weir, binary string, attack bool) (s
 	public := upload(w, harness.TinyClip(t), nil)
 	gated := upload(w, harness.TinyClip(t), map[string]any{"playbackPolicy": map[string]any{"type": "webhook", "webhookId": hook.ID}})
 
+	media := w.URL + "/hls/" + public + "/index.m3u8" // its first segment: playlists alone are no view
+	for strings.HasSuffix(media, ".m3u8") {
+		status, list := get(t, media)
+		lines := slices.DeleteFunc(strings.Fields(list), func(s string) bool { return !strings.HasSuffix(s, ".m3u8") && !strings.HasSuffix(s, ".m4s") })
+		if status != http.StatusOK || len(lines) == 0 {
+			t.Fatalf("%s: %d\n%s", media, status, list)
+		}
+		media = media[:strings.LastIndex(media, "/")+1] + lines[0]
+	}
+
 	end := time.Now().Add(time.Minute)
 	var attackers sync.WaitGroup
 	if attack {
 		for range 8 {
 			attackers.Go(func() {
 				for time.Now().Before(end) {
-					send(w.URL+"/hls/"+public+"/index.m3u8", random())
+					agent := random()
+					send(w.URL+"/hls/"+public+"/index.m3u8", agent)
+					send(media, agent)
 					send(w.URL+"/hls/"+gated+"/index.m3u8?accessKey="+random(), random())
 				}
 			})
 		}
 	}
 	for time.Now().Before(end) {
-		send(w.URL+"/hls/"+public+"/index.m3u8", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0")
+		const agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"
+		send(w.URL+"/hls/"+public+"/index.m3u8", agent)
+		send(media, agent)
 		time.Sleep(time.Second)
 	}
 	attackers.Wait()
