@@ -35,8 +35,8 @@ post() { curl -H "Authorization: Bearer $KEY" -d "$2" $WEIR/api/$1; }
 post access-control/signing-key '' > signing.json
 for kind in public jwt; do
   post stream '{"name":"a show","playbackPolicy":{"type":"'$kind'"}}' > stream-$kind.json
-  ffmpeg -v error -re -stream_loop -1 -i film.mp4 -c:v libx264 -tune zerolatency -g 25 -c:a copy \
-    -f flv rtmp://localhost/live/$(jq -r .streamKey stream-$kind.json) </dev/null &
+  ffmpeg -v error -re -stream_loop -1 -i film.mp4 -c:v libx264 -preset veryfast -tune zerolatency -g 25 \
+    -c:a copy -f flv rtmp://localhost/live/$(jq -r .streamKey stream-$kind.json) </dev/null &
   post asset/upload/url '{"name":"a film","url":"https://example.com/film.mp4","playbackPolicy":{"type":"'$kind'"}}' > asset-$kind.json
 done
 until curl -s -o /dev/null $PAGE/; do sleep 0.2; done
