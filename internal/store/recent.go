@@ -73,7 +73,7 @@ func (c *Recent[V]) Get(ctx context.Context, key string, now time.Time, load fun
 		return r.Val.(V), r.Err
 	case <-late:
 		o.begin(errSilent)
-		return instead(o.err())
+		return instead(outage(errSilent)) // the outage may be over in this moment
 	case <-ctx.Done():
 		var none V
 		return none, context.Cause(ctx)

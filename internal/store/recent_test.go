@@ -282,6 +282,28 @@ func TestFailingRead(t *testing.T) {
 	})
 }
 
+// A reader who has waited for too long gets an error for what is not known, also if the outage is over
+// in the same moment. Here the store closes, so that there is none.
+func TestOutageIsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, db, _, get := remembering(t, time.Minute, 10)
+		db.set(3*time.Second, nil)
+		read := make(chan error)
+		go func() {
+			_, _, err := get("unknown")
+			read <- err
+		}()
+		synctest.Wait()
+		c.Store.away.mu.Lock()
+		c.Store.away.closed = true
+		c.Store.away.mu.Unlock()
+		if err := <-read; weir.KindOf(err) != weir.Outage {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // Without --stale nothing that was read before is used, and readers wait.
 func TestStaleOff(t *testing.T) {
 	t.Parallel()
