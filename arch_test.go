@@ -69,13 +69,14 @@ var mayImport = map[string]string{
 // forTests are packages that only tests may import, and what they may import.
 var forTests = map[string]string{
 	"access/accesstest": "access guard store webhook",
-	"blob/s3test":       "wait",
+	"blob/s3test":       "wait wait/linetest",
 	"c2pa/c2patest":     "c2pa",
 	"media/mediatest":   "weir blob cmaf media",
 	"rtc/rtctest":       "wait",
 	"store/pgtest":      "wait",
 	"store/storetest":   "store/pgtest",
 	"wait":              "",
+	"wait/linetest":     "",
 	"work/worktest":     "weir blob codec cmaf ffmpeg guard media vod",
 }
 

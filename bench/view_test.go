@@ -7,9 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -22,6 +20,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/storetest"
 	"weir/internal/view"
+	"weir/internal/wait/linetest"
 	"weir/internal/weir"
 )
 
@@ -188,7 +187,7 @@ func aView(i int) weir.View {
 	}
 }
 
-// delayed returns another URL of a database, over which each answer comes so much later.
+// delayed returns another URL of a database, over which a round trip takes so much longer.
 func delayed(t *testing.T, direct string, delay time.Duration) string {
 	t.Helper()
 	u, err := url.Parse(direct)
@@ -198,43 +197,8 @@ func delayed(t *testing.T, direct string, delay time.Duration) string {
 	if delay == 0 {
 		return direct
 	}
-	database := u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	u.Host = l.Addr().String()
-	go func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", database)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			go func() {
-				_, _ = io.Copy(to, from)
-				_ = to.Close()
-			}()
-			go func() {
-				defer from.Close()
-				buffer := make([]byte, 64<<10)
-				for {
-					n, err := to.Read(buffer)
-					if err != nil {
-						return
-					}
-					time.Sleep(delay)
-					if _, err := from.Write(buffer[:n]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
+	line := linetest.New(t, u.Host)
+	line.Delay(delay / 2)
+	u.Host = line.Address()
 	return u.String()
 }

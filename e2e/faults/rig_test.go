@@ -68,7 +68,7 @@ func newRig(t *testing.T, binary string, browser bool, turns, limit time.Duratio
 		n := r.startNode(t, i)
 		r.nodes, bases = append(r.nodes, n), append(bases, n.URL)
 	}
-	// Whoever declares a node dead deletes its row.
+	// A node that declares another one dead deletes its row.
 	if err := r.pair.Exec(`CREATE TABLE rig_dead (id TEXT); CREATE FUNCTION rig_died() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN INSERT INTO rig_dead VALUES (OLD.id); RETURN OLD; END $$;
 		CREATE TRIGGER rig_died AFTER DELETE ON node FOR EACH ROW EXECUTE FUNCTION rig_died()`); err != nil {

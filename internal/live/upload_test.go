@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
+	"weir/internal/wait/linetest"
 )
 
 // The storage goes away while a stream is recorded: the stream goes on, its owner sees that the
@@ -17,7 +18,7 @@ func TestRecordingWaitsForBucket(t *testing.T) {
 		t.Skip("slow")
 	}
 	t.Parallel()
-	for name, fault := range map[string]func(*s3test.Line){"is cut off": (*s3test.Line).Cut, "hangs": (*s3test.Line).Hang} {
+	for name, fault := range map[string]func(*linetest.Line){"is cut off": (*linetest.Line).Cut, "hangs": (*linetest.Line).Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			behind, line := s3test.Start(t).Behind(t)

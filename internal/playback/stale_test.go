@@ -2,12 +2,9 @@ package playback
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
 	"weir/internal/wait"
+	"weir/internal/wait/linetest"
 	"weir/internal/weir"
 )
 
@@ -197,89 +195,18 @@ func TestWithoutDatabaseAndStaleState(t *testing.T) {
 	wait.Until(t, "the viewer gets the segment", func() bool { return h.get(h.at(a, large+"/0.m4s")).StatusCode == http.StatusOK })
 }
 
-// cable connects a node with a server, and can be cut.
-type cable struct {
-	net.Listener
-	to string
-
-	mu    sync.Mutex
-	ends  map[net.Conn]bool
-	isCut bool
-	busy  sync.WaitGroup
-}
-
-func newCable(t *testing.T, to string) *cable {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cable{Listener: l, to: to, ends: map[net.Conn]bool{}}
-	c.busy.Go(c.run)
-	t.Cleanup(func() {
-		_ = l.Close()
-		c.cut(true)
-		c.busy.Wait()
-	})
-	return c
-}
-
-func (c *cable) run() {
-	for {
-		near, err := c.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", c.to)
-		if err != nil || !c.add(near, far) {
-			_ = near.Close()
-			continue
-		}
-		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-			c.busy.Go(func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				_ = near.Close()
-				_ = far.Close()
-			})
-		}
-	}
-}
-
-func (c *cable) add(conns ...net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, one := range conns {
-		c.ends[one] = true
-		if c.isCut {
-			_ = one.Close()
-		}
-	}
-	return !c.isCut
-}
-
-// cut cuts the cable, or mends it.
-func (c *cable) cut(cut bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.isCut = cut
-	for one := range c.ends {
-		_ = one.Close()
-	}
-	clear(c.ends)
-}
-
 // What is deleted while a node does not reach the database plays there, until the node reaches it.
 func TestDeletedWhileAway(t *testing.T) {
 	t.Parallel()
 	url := storetest.PostgreSQL(t, store.Open, storeOptions())
 	address, _, _ := strings.Cut(strings.TrimPrefix(url[strings.Index(url, "@"):], "@"), "/")
-	link := newCable(t, address)
+	link := linetest.New(t, address)
 	elsewhere := openStore(t, url)
 	t.Cleanup(elsewhere.Close)
-	h := newFixtureOn(t, newDisk(t), openStale(t, strings.Replace(url, address, link.Addr().String(), 1), time.Hour))
+	h := newFixtureOn(t, newDisk(t), openStale(t, strings.Replace(url, address, link.Address(), 1), time.Hour))
 	a := h.newAsset(nil)
 	h.becomes(h.at(a, "index.m3u8"), http.StatusOK)
-	link.cut(true)
+	link.Cut()
 	wait.Until(t, "the node notices", func() bool {
 		h.want(h.at(a, "index.m3u8"))
 		return h.store.Away() != nil
@@ -291,7 +218,7 @@ func TestDeletedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want(h.at(a, large+"/0.m4s"))
-	link.cut(false)
+	link.Mend()
 	wait.Until(t, "the deletion acts", func() bool { return h.get(h.at(a, large+"/0.m4s")).StatusCode == http.StatusNotFound })
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/store/pgtest"
 	"weir/internal/wait"
+	"weir/internal/wait/linetest"
 	"weir/internal/weir"
 )
 
@@ -137,9 +138,9 @@ func TestStatementsEnd(t *testing.T) {
 		t.Skip("it waits for the limit of a statement")
 	}
 	t.Parallel()
-	to := newRelay(t, pgtest.NewServer(t).Address())
-	st := open(t, to.url(), "node-a")
-	to.hold(true)
+	to := linetest.New(t, pgtest.NewServer(t).Address())
+	st := open(t, through(to), "node-a")
+	to.Hang()
 	for name, do := range map[string]func() error{
 		"a query":       func() error { return st.Ping(context.WithoutCancel(t.Context())) },
 		"a transaction": func() error { return write(t, st) },
@@ -152,7 +153,7 @@ func TestStatementsEnd(t *testing.T) {
 			t.Errorf("%s: %v, want an outage", name, err)
 		}
 	}
-	to.hold(false)
+	to.Mend()
 	wait.NoError(t, func() error { return write(t, st) })
 }
 
@@ -218,17 +219,17 @@ func TestFailover(t *testing.T) {
 		t.Skip("two servers")
 	}
 	t.Parallel()
-	for name, url := range map[string]func(a, b *pgtest.Server, to *relay) string{
-		"two addresses": func(a, b *pgtest.Server, _ *relay) string {
+	for name, url := range map[string]func(a, b *pgtest.Server, to *linetest.Line) string{
+		"two addresses": func(a, b *pgtest.Server, _ *linetest.Line) string {
 			return "postgres://weir@" + a.Address() + "," + b.Address() + "/postgres?sslmode=disable&target_session_attrs=read-write"
 		},
-		"one address": func(_, _ *pgtest.Server, to *relay) string { return to.url() },
+		"one address": func(_, _ *pgtest.Server, to *linetest.Line) string { return through(to) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			primary := pgtest.NewServer(t)
 			standby := primary.Standby(t)
-			to := newRelay(t, primary.Address())
+			to := linetest.New(t, primary.Address())
 			st := open(t, url(primary, standby, to), "node-a")
 			run(t, st)
 			jobs, _ := work(t, st, 1, JobTask)
@@ -241,7 +242,7 @@ func TestFailover(t *testing.T) {
 				return weir.KindOf(err) == weir.Outage || st.engine.(*postgres).pool.generations() > 0
 			})
 			standby.Promote(t)
-			to.lead(standby.Address())
+			to.Lead(standby.Address())
 			promoted := time.Now()
 			wait.NoError(t, func() error { return write(t, st) })
 			t.Logf("written %v after the standby was promoted", time.Since(promoted).Round(time.Millisecond))
@@ -317,97 +318,9 @@ func write(t testing.TB, st *Store) error {
 	return st.Tx(ctx, func(tx *Tx) error { return tx.CreateStream(ctx, &s) })
 }
 
-// relay is an address that leads to a server.
-type relay struct {
-	listener net.Listener
-	running  sync.WaitGroup
-
-	mu     sync.Mutex
-	free   sync.Cond // mu; held has changed
-	target string
-	held   bool          // it passes nothing on
-	delay  time.Duration // of what it passes on, in each direction
-	open   []net.Conn
-}
-
-func newRelay(t testing.TB, target string) *relay {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{listener: listener, target: target}
-	r.free.L = &r.mu
-	r.running.Go(r.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		r.hold(false)
-		r.mu.Lock()
-		for _, conn := range r.open {
-			_ = conn.Close()
-		}
-		r.mu.Unlock()
-		r.running.Wait()
-	})
-	return r
-}
-
-func (r *relay) url() string {
-	return "postgres://weir@" + r.listener.Addr().String() + "/postgres?sslmode=disable"
-}
-
-// lead leads new connections to another server.
-func (r *relay) lead(target string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.target = target
-}
-
-func (r *relay) hold(held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held = held
-	r.free.Broadcast()
-}
-
-func (r *relay) accept() {
-	for {
-		client, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		r.mu.Lock()
-		server, err := net.Dial("tcp", r.target)
-		r.open = append(r.open, client)
-		if err == nil {
-			r.open = append(r.open, server)
-			r.running.Go(func() { r.pass(server, client) })
-			r.running.Go(func() { r.pass(client, server) })
-		}
-		r.mu.Unlock()
-		if err != nil {
-			_ = client.Close()
-		}
-	}
-}
-
-// pass passes on what one side sends.
-func (r *relay) pass(to, from net.Conn) {
-	defer func() { _ = to.Close() }()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		r.mu.Lock()
-		for r.held {
-			r.free.Wait()
-		}
-		delay := r.delay
-		r.mu.Unlock()
-		time.Sleep(delay)
-		if _, failed := to.Write(buf[:n]); failed != nil || err != nil {
-			return
-		}
-	}
+// through returns the URL of a server over a line.
+func through(l *linetest.Line) string {
+	return "postgres://weir@" + l.Address() + "/postgres?sslmode=disable"
 }
 
 // TestPgBouncer checks the modes of a real PgBouncer.
@@ -454,10 +367,10 @@ func TestPgBouncer(t *testing.T) {
 // half a millisecond, when 32 callers want to read a stream, or to make one.
 func BenchmarkPool(b *testing.B) {
 	server := pgtest.NewServer(b)
-	to := newRelay(b, server.Address())
-	to.delay = 250 * time.Microsecond
+	to := linetest.New(b, server.Address())
+	to.Delay(250 * time.Microsecond)
 	for _, size := range []int{1, 2, 3, 4, 8, 16} {
-		st, err := Open(b.Context(), to.url(), Options{Secret: testSecret, NodeID: "node-a", MaxConns: size})
+		st, err := Open(b.Context(), through(to), Options{Secret: testSecret, NodeID: "node-a", MaxConns: size})
 		if err != nil {
 			b.Fatal(err)
 		}

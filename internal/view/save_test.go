@@ -3,15 +3,12 @@ package view
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/store/storetest"
+	"weir/internal/wait/linetest"
 	"weir/internal/weir"
 )
 
@@ -208,9 +206,13 @@ func TestDatabaseIsAway(t *testing.T) {
 // What is counted at the end is written although the connections to the database are dead.
 func TestLastViewsOverDeadConnections(t *testing.T) {
 	t.Parallel()
-	direct := storetest.PostgreSQL(t, store.Open, storeOptions())
-	through, cut := cutter(t, direct)
-	st, err := store.Open(t.Context(), through, storeOptions())
+	server, err := url.Parse(storetest.PostgreSQL(t, store.Open, storeOptions()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := linetest.New(t, server.Host)
+	server.Host = line.Address()
+	st, err := store.Open(t.Context(), server.String(), storeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,8 @@ func TestLastViewsOverDeadConnections(t *testing.T) {
 	if _, err := st.Views(t.Context(), store.ViewQuery{}); err != nil { // so the connection is known as a good one
 		t.Fatal(err)
 	}
-	cut()
+	line.Cut()
+	line.Mend() // new connections can be made
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Run(ended); err != nil {
@@ -230,61 +233,6 @@ func TestLastViewsOverDeadConnections(t *testing.T) {
 	if err != nil || rows[0].Views != 1 || rows[0].PlaytimeMs != 1000 {
 		t.Errorf("%+v, %v, want one view of a second", rows, err)
 	}
-}
-
-// cutter returns another URL of a database, and a function that cuts the connections over it. New ones
-// can be made.
-func cutter(t *testing.T, direct string) (through string, cut func()) {
-	t.Helper()
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	database := u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = l.Addr().String()
-	var mu sync.Mutex
-	var conns []net.Conn
-	cut = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-		conns = nil
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", database)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			mu.Lock()
-			conns = append(conns, from, to)
-			mu.Unlock()
-			forward := func(to, from net.Conn) {
-				_, _ = io.Copy(to, from)
-				_, _ = to.Close(), from.Close()
-			}
-			wg.Go(func() { forward(to, from) })
-			wg.Go(func() { forward(from, to) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		cut()
-		wg.Wait()
-	})
-	return u.String(), cut
 }
 
 func newCounterOn(st *store.Store) *Counter {

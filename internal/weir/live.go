@@ -8,8 +8,8 @@ import (
 // OnAirLease is how long a node may send no beat before other nodes take its streams off the air.
 const OnAirLease = 10 * time.Second
 
-// Viewers must not see a number twice. So whoever continues the numbers of a node that can't say how far
-// it was skips as many as the node may have used since its last beat: some at once, as when an encoder
+// Viewers must not see a number twice. So a node that continues the numbers of one that can't say how
+// far it was skips as many as that one may have used since its last beat: some at once, as when an encoder
 // reconnects again and again, or sends what has piled up, and one for each segmentTime since then.
 const (
 	unreportedAtOnce = 16
