@@ -41,7 +41,10 @@ const (
 	keepState = time.Minute
 	// retryEvery is the interval of requests to an origin node that does not answer.
 	retryEvery = 250 * time.Millisecond
-	// originTimeout is the timeout of a request, beside the time that the origin node may wait.
+	// silenceTimeout is the timeout of the first byte of a response, beside the time that the origin
+	// node may wait. hls.js waits 10 s for that of a playlist, and reloadWait is 6 s.
+	silenceTimeout = 3 * time.Second
+	// originTimeout is the timeout of the rest of a response.
 	originTimeout = 10 * time.Second
 	maxOrigins    = 10_000
 	lengthHeader  = "Weir-Length" // duration of a segment or part in nanoseconds
@@ -140,7 +143,7 @@ func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	flight := e.flights.DoChan(t.address, func() (any, error) {
 		e.running.Add(1)
 		defer e.running.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.wait+originTimeout)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer context.AfterFunc(e.life, cancel)()
 		f, err := e.fetchFromOrigin(ctx, id, t)
@@ -203,12 +206,17 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 		return nil, errNoResponse
 	}
 	e.requests.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timeout := time.AfterFunc(t.wait+silenceTimeout, cancel)
+	defer timeout.Stop()
 	response, err := e.peers.Do(ctx, http.MethodGet, c.URL, t.address, nil, nil)
 	if err != nil {
 		e.log.WarnContext(ctx, "origin node of a stream does not respond", "node", c.Node, "err", err)
 		return nil, errNoResponse
 	}
 	defer response.Body.Close()
+	timeout.Reset(originTimeout)
 	if response.ContentLength > largeFetch {
 		select {
 		case e.large <- struct{}{}:

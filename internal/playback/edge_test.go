@@ -27,6 +27,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/storetest"
 	"weir/internal/wait"
+	"weir/internal/wait/linetest"
 	"weir/internal/weir"
 )
 
@@ -460,6 +461,37 @@ func TestEdgeAfterOriginDies(t *testing.T) {
 		t.Errorf("%+v goes on as %+v, %v", session, now, err)
 	}
 	e.Close(false)
+}
+
+// While a node hangs, its viewers get the last state from the other nodes, as after its death.
+func TestEdgeWhileOriginHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	line := linetest.New(t, strings.TrimPrefix(a.web.URL, "http://"))
+	if err := a.store.AnnounceURL(t.Context(), "http://"+line.Address()); err != nil {
+		t.Fatal(err)
+	}
+	s, e := a.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	list := b.under(s.PlaybackID, "source/index.m3u8")
+	before := b.want(list).body
+	b.server.reloadWait = 10 * time.Millisecond
+	line.Hang()
+	reload, segment := b.later(list+"?_HLS_msn=9"), b.later(b.under(s.PlaybackID, "source/1.m4s"))
+	if g := b.want(list); g.body != before {
+		t.Errorf("the last state is %s", g.body)
+	}
+	if g := <-reload; g.StatusCode != http.StatusOK || g.body != before {
+		t.Errorf("who waits for the next segment gets %d %s", g.StatusCode, g.body)
+	}
+	if g := <-segment; g.StatusCode != http.StatusBadGateway || !strings.Contains(g.body, "try again") {
+		t.Errorf("what only the other node has: %d %s", g.StatusCode, g.body)
+	}
+	line.Mend()
+	b.want(b.under(s.PlaybackID, "source/1.m4s"))
 }
 
 // An encoder that changes to another node takes its viewers along.

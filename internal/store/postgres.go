@@ -151,6 +151,8 @@ const (
 	notifyChannel = "weir"
 	// queuePrefix is before the name of a queue, where a notification is not of a topic.
 	queuePrefix = "queue "
+	// checkListener is how often the server is checked that sends the notifications.
+	checkListener = 5 * time.Second
 )
 
 func (e *postgres) listen(ctx context.Context, changed func(topic string)) error {
@@ -176,14 +178,42 @@ func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) e
 	// A connection that has listened is not given back: it would keep receiving notifications.
 	listener := conn.Hijack()
 	defer closeConn(ctx, listener)
-	ctx, stop := e.pool.listening(ctx, listener)
-	defer stop()
 	if _, err := listener.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		return err
 	}
 	for {
-		n, err := listener.WaitForNotification(ctx)
+		// A primary that was demoted keeps its connections, and sends no notifications any more.
+		if err := takesWrites(ctx, listener); err != nil {
+			return err
+		}
+		if err := e.receive(ctx, listener, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// takesWrites returns an error if the server of a connection is a standby, or refuses writes.
+func takesWrites(ctx context.Context, conn *pgx.Conn) error {
+	var readOnly string
+	if err := conn.QueryRow(ctx, "SHOW transaction_read_only").Scan(&readOnly); err != nil {
+		return err
+	}
+	if readOnly == "on" {
+		return errors.New("the server takes no writes")
+	}
+	return nil
+}
+
+// receive passes notifications on until its server is to be checked again.
+func (e *postgres) receive(ctx context.Context, listener *pgx.Conn, changed func(topic string)) error {
+	wait, cancel := context.WithTimeout(ctx, checkListener)
+	defer cancel()
+	for {
+		n, err := listener.WaitForNotification(wait)
 		if err != nil {
+			if wait.Err() != nil && ctx.Err() == nil {
+				return nil
+			}
 			return err
 		}
 		queue, ok := strings.CutPrefix(n.Payload, queuePrefix)

@@ -73,7 +73,6 @@ type pgPool struct {
 	mu         sync.Mutex
 	generation int       // counts replacements; a connection knows the one in which it was made
 	replaced   time.Time // when the last one was
-	relisten   context.CancelFunc
 }
 
 // generationKey is where a connection has its generation.
@@ -203,8 +202,7 @@ func release(ctx context.Context) {
 }
 
 // replace closes all connections after one has failed: idle ones at once, those in use when they
-// are given back, that of the listener too. What fails afterwards on connections that were made
-// before does not count again.
+// are given back. What fails afterwards on connections that were made before does not count again.
 func (p *pgPool) replace(ctx context.Context, failed *pgx.Conn, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,9 +213,6 @@ func (p *pgPool) replace(ctx context.Context, failed *pgx.Conn, cause error) {
 	p.replaced = time.Now()
 	p.log.WarnContext(ctx, "a connection to the database failed; all are made anew", "err", cause)
 	p.Reset()
-	if p.relisten != nil {
-		p.relisten()
-	}
 }
 
 // old reports whether a connection was made before others were replaced.
@@ -231,19 +226,6 @@ func (p *pgPool) generations() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.generation
-}
-
-// listening returns a context that ends when the connections are replaced of which the given one is
-// one. One caller at a time may listen.
-func (p *pgPool) listening(ctx context.Context, conn *pgx.Conn) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.relisten = cancel
-	if p.old(conn) {
-		cancel()
-	}
-	return ctx, cancel
 }
 
 // sessionTest is how long a notification may take to arrive.
