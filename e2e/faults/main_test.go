@@ -6,8 +6,8 @@
 // Viewers watch at each node and through a balancer, and others come new to what the nodes know. While a
 // [fault] lasts and after it, all of them note what they got; the [report] is what came of it.
 //
-// `make soak-faults` runs all of them, with hls.js in a browser, and prints a table; FAULTS is a regular
-// expression that chooses some. TestFaults runs the shortest.
+// TestFaults runs the shortest of them. `make soak-faults` runs all, with hls.js in a browser, and prints a
+// table; FAULTS is a regular expression that chooses some.
 package faults
 
 import (

@@ -1,5 +1,3 @@
-//go:build soak
-
 package faults
 
 import (
@@ -131,8 +129,9 @@ func (n *node) steady(t *testing.T, times int) map[string]int {
 	return least
 }
 
-// passing are goroutines that belong to connections and requests, of which there may be fewer or more.
-var passing = regexp.MustCompile(`serviceutil\.CancellableSleep|net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
+// passing are goroutines of which there may be fewer or more: those of connections and requests, and
+// tickers, whose loops are counted.
+var passing = regexp.MustCompile(`TickerWithInitialTick|serviceutil\.CancellableSleep|net/http|internal/poll|os/exec|pprof|database/sql|minio|playback\.\(\*(edge|Server)|context\.|rtmp\.|runtime\.|singleflight|pgxpool|ingest\.\(\*.*(serve|conn)`)
 
 // elected are goroutines of which one node has all: the leader of those that run jobs.
 var elected = regexp.MustCompile(`river/internal/maintenance`)

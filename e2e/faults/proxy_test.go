@@ -1,5 +1,3 @@
-//go:build soak
-
 package faults
 
 import (
@@ -96,18 +94,6 @@ const (
 	there = "upstream"
 	back  = "downstream"
 )
-
-// cut refuses connections and breaks those that there are.
-func (l link) cut() {
-	l.p.t.Helper()
-	l.p.do(http.MethodPost, "/proxies/"+l.name, map[string]any{"enabled": false})
-}
-
-// mend takes them again.
-func (l link) mend() {
-	l.p.t.Helper()
-	l.p.do(http.MethodPost, "/proxies/"+l.name, map[string]any{"enabled": true})
-}
 
 // swallow loses all bytes in these directions, and keeps the connections.
 func (l link) swallow(directions ...string) {
