@@ -214,7 +214,7 @@ func damage(t *testing.T, w *harness.Weir, u words.IPFSUpload, gateway, file, ot
 	}
 	flip()
 	for _, address := range []string{gateway + file, gateway + file + "?format=raw", w.URL + "/ipfs/" + block, w.URL + "/ipfs/" + block + "?format=raw"} {
-		if response, body := anonymous(t, address); response.StatusCode != http.StatusInternalServerError || len(body) > 300 || response.Header.Get("Cache-Control") != "no-store" {
+		if response, body := anonymous(t, address); response.StatusCode != http.StatusInternalServerError || len(body) > 300 || response.Header.Get("Cache-Control") != "private, no-store" {
 			t.Errorf("%s with a flipped byte: %d with %d bytes, %v", address, response.StatusCode, len(body), response.Header)
 		}
 	}
@@ -261,7 +261,7 @@ func TestIPFSCopy(t *testing.T) {
 	address := asset.Storage.IPFS.GatewayURL
 	forms := []string{"", "?format=raw", "?format=car"}
 	for _, form := range forms {
-		if response, text := anonymous(t, address+form); response.StatusCode != http.StatusForbidden || response.Header.Get("Cache-Control") != "no-store" {
+		if response, text := anonymous(t, address+form); response.StatusCode != http.StatusForbidden || response.Header.Get("Cache-Control") != "private, no-store" {
 			t.Errorf("%s without a JWT: %d %s, %v, want 403", form, response.StatusCode, text, response.Header)
 		}
 		if response, text := anonymous(t, address+form, "If-None-Match", "*"); response.StatusCode != http.StatusForbidden {

@@ -164,7 +164,7 @@ func TestHeaders(t *testing.T) {
 			}
 		}
 	}
-	if got := b.get(t, "/login").Header.Get("Cache-Control"); got != "no-store" {
+	if got := b.get(t, "/login").Header.Get("Cache-Control"); got != "private, no-store" {
 		t.Errorf("pages are cached: %q", got)
 	}
 	// Every file that a page refers to is there, and may be kept for good.

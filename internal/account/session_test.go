@@ -39,7 +39,7 @@ func TestSessionToken(t *testing.T) {
 	b.logIn(t, ann.Email)
 	start := now()
 	resp, got := b.sessionToken(t, nil)
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "private, no-store" {
 		t.Fatalf("%s %v\n%s", resp.Status, resp.Header, b.last)
 	}
 	if id, err := f.Verify(t.Context(), got.Token, now()); err != nil || id != ann.ID {

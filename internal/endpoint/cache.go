@@ -11,7 +11,7 @@ type Caching string
 
 const (
 	// Never is for responses that only this client may have, and only now: caches keep nothing.
-	Never Caching = "no-store"
+	Never Caching = "private, no-store"
 	// Revalidate lets caches keep a response, but they ask each time whether it is still the same.
 	Revalidate Caching = "no-cache"
 	// PrivateRevalidate is Revalidate for caches that one person uses; others keep nothing.

@@ -8,7 +8,7 @@ import (
 
 func TestCaching(t *testing.T) {
 	for want, c := range map[string]Caching{
-		"no-store":                               Never,
+		"private, no-store":                      Never,
 		"no-cache":                               Revalidate,
 		"private, no-cache":                      PrivateRevalidate,
 		"public, max-age=31536000, immutable":    Immutable,

@@ -45,7 +45,7 @@ func TestFailure(t *testing.T) {
 				"Content-Type", "video/mp4", "Content-Length", "5", "Content-Range", "bytes 0-4/5", "Content-Disposition", "attachment",
 				"Accept-Ranges", "bytes", "ETag", `"1"`, "Cache-Control", "public, max-age=3600", "Vary", "Origin",
 			),
-			502, `{"errors":["x"]}`, header("Content-Type", JSON, "Cache-Control", "no-store", "Vary", "Origin"),
+			502, `{"errors":["x"]}`, header("Content-Type", JSON, "Cache-Control", "private, no-store", "Vary", "Origin"),
 		},
 		{
 			"what the handler has set",

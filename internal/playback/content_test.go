@@ -178,7 +178,7 @@ func TestUnreadableFile(t *testing.T) {
 	sent := &memory{header: http.Header{"Content-Type": {typeMP4}}}
 	w := s.response(sent, r)
 	if err := serveFile(w, &request{Request: r}, unreadable{strings.NewReader("0123456789")}); err != nil {
-		s.fail(w, r, routeSegment, err)
+		s.fail(w, &request{Request: r}, routeSegment, err)
 	}
 	w.End()
 	if sent.status != http.StatusInternalServerError || w.Status() != sent.status || strings.Contains(sent.body.String(), "planted") {
@@ -265,8 +265,8 @@ func TestStorageFails(t *testing.T) {
 		caching string
 	}{
 		{weir.Errorf(weir.Upstream, "planted: bucket of somebody"), http.StatusServiceUnavailable, "public, max-age=1"},
-		{weir.Errorf(weir.NotFound, "planted: bucket of somebody"), http.StatusNotFound, "no-store"},
-		{errors.New("planted"), http.StatusInternalServerError, "no-store"},
+		{weir.Errorf(weir.NotFound, "planted: bucket of somebody"), http.StatusNotFound, "public, max-age=1"},
+		{errors.New("planted"), http.StatusInternalServerError, "public, max-age=1"},
 	} {
 		storage.set(tt.err, 0)
 		for _, path := range []string{large + "/0.m4s", large + "/0.ts", "download/x", "poster.jpg"} {

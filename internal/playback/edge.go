@@ -170,7 +170,7 @@ func (e *edge) remember(t target, f *fetched) {
 	switch {
 	case t.forever:
 		e.cache.put(t.address, f, time.Time{})
-	case t.wait > 0 && f.caching != endpoint.Revalidate:
+	case t.wait > 0 && f.caching == keepAwaited: // otherwise it is not what was waited for
 		e.cache.put(t.address, f, now.Add(reloadWait))
 	}
 	if t.state != "" {
@@ -345,7 +345,7 @@ func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, he
 		// The origin node does not answer, and the encoder may connect to another one, or has just
 		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.cache.get(t.state, time.Now()); ok {
-			f, err = &fetched{body: last.body, kind: last.kind, caching: endpoint.Revalidate}, nil
+			f, err = &fetched{body: last.body, kind: last.kind, caching: keepPlaylist}, nil
 		} else if req.broadcast != nil && req.broadcast.HandedOver() && t.state != "" {
 			return here(w, req.withoutWait())
 		}

@@ -50,8 +50,9 @@ func (s *Server) handleNode(w http.ResponseWriter, r *http.Request) {
 	out := s.response(w, r)
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
-	if err := s.serveNode(out, &request{Request: r, server: s, id: id, path: path, node: true}, route); err != nil {
-		s.fail(out, r, route, err)
+	req := &request{Request: r, server: s, id: id, path: path, node: true}
+	if err := s.serveNode(out, req, route); err != nil {
+		s.fail(out, req, route, err)
 	}
 	out.End()
 	if s.Observe != nil {

@@ -428,7 +428,7 @@ func TestEdgeAfterOriginDies(t *testing.T) {
 	kept := b.want(b.under(s.PlaybackID, "source/0.m4s")).body
 	a.web.CloseClientConnections()
 	a.web.Close()
-	if g := b.want(list); g.body != before || g.Header.Get("Cache-Control") != "no-cache" {
+	if g := b.want(list); g.body != before || g.Header.Get("Cache-Control") != "public, max-age=1" {
 		t.Errorf("the last state is %s: %s", g.Header.Get("Cache-Control"), g.body)
 	}
 	if b.want(b.under(s.PlaybackID, "source/0.m4s")).body != kept {

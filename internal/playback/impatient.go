@@ -13,8 +13,7 @@ import (
 // hold a request for minutes, in which it is tried again, and players give up after ten seconds.
 const storageWait = 5 * time.Second
 
-// storageRetry is when a viewer should try again after a failure of the storage, and how long caches
-// keep that failure.
+// storageRetry is when a viewer should try again after a failure of the storage.
 const storageRetry = time.Second
 
 var errStorageLate = weir.Errorf(weir.Upstream, "the storage did not answer in time")

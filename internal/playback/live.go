@@ -190,7 +190,7 @@ func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
 		if err != nil && late && req.Context().Err() == nil {
 			// The encoder sends nothing. Players that get an error stop sooner or later, those that
 			// get the same playlist continue.
-			q.Segment, caching = -1, endpoint.Revalidate
+			q.Segment, caching = -1, keepPlaylist
 			text, err = req.broadcast.Playlist(req.Context(), name, q)
 		}
 	}

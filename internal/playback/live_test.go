@@ -265,7 +265,7 @@ func TestLivePartTimeout(t *testing.T) {
 	defer e.Close(true)
 	list := h.under(s.PlaybackID, "source/index.m3u8")
 	text := h.want(list).body
-	if g := h.get(h.hinted(list, text)); g.StatusCode != http.StatusNotFound || g.Header.Get("Cache-Control") != "no-store" {
+	if g := h.get(h.hinted(list, text)); g.StatusCode != http.StatusNotFound || g.Header.Get("Cache-Control") != "public, max-age=1" {
 		t.Errorf("a part that does not come answers %d, to be kept %q", g.StatusCode, g.Header.Get("Cache-Control"))
 	}
 	h.server.partWait = time.Hour
@@ -313,7 +313,7 @@ func TestLiveGap(t *testing.T) {
 	last := h.want(list)
 	n, p := h.next(last.body)
 	g := h.want(fmt.Sprintf("%s?_HLS_msn=%d&_HLS_part=%d", list, n, p))
-	if g.body != last.body || g.Header.Get("Cache-Control") != "no-cache" {
+	if g.body != last.body || g.Header.Get("Cache-Control") != "public, max-age=1" {
 		t.Errorf("in the gap a playlist is to be kept %q:\n%s", g.Header.Get("Cache-Control"), g.body)
 	}
 	if strings.Contains(last.body, "ENDLIST") {
@@ -328,6 +328,18 @@ func TestLiveGap(t *testing.T) {
 	after := h.want(list).body
 	if !strings.Contains(after, "#EXT-X-DISCONTINUITY\n") || !strings.Contains(after, fmt.Sprintf("\n%d.m4s\n", n)) {
 		t.Errorf("after the gap:\n%s", after)
+	}
+}
+
+// Pages of other origins may read how old a response from a cache is, and how long it took.
+func TestLiveHeadersForPages(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	s, e := h.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	g := h.want(h.under(s.PlaybackID, "source/index.m3u8"))
+	if exposed := g.Header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "Age,") || g.Header.Get("Timing-Allow-Origin") != "*" {
+		t.Errorf("exposed %q, timing %q", exposed, g.Header.Get("Timing-Allow-Origin"))
 	}
 }
 

@@ -163,13 +163,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	out := s.response(w, r)
 	h := out.Header()
-	endpoint.CORS{Origin: "*", Expose: "Accept-Ranges, Content-Length, Content-Range, Date, ETag, Retry-After"}.Allow(h)
+	endpoint.CORS{Origin: "*", Expose: "Accept-Ranges, Age, Content-Length, Content-Range, Date, ETag, Retry-After"}.Allow(h)
+	h.Set("Timing-Allow-Origin", "*")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	route, err := s.serve(out, r)
+	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
+	req := &request{Request: oneRange(r), server: s, id: id, path: path}
+	req.text, req.path, req.inPath = cutToken(path)
+	route, err := s.serve(out, req)
 	if err != nil {
-		s.fail(out, r, route, err)
+		s.fail(out, req, route, err)
 	}
 	out.End()
 	if out.Status() < http.StatusBadRequest {
@@ -197,11 +201,11 @@ func (s *Server) response(w http.ResponseWriter, r *http.Request) *endpoint.Resp
 const writeStep = 1 << 20
 
 // serve answers a request, or returns the error that answers it.
-func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err error) {
-	switch r.Method {
+func (s *Server) serve(w *endpoint.Response, req *request) (route string, err error) {
+	switch req.Method {
 	case http.MethodGet, http.MethodHead:
 	case http.MethodOptions:
-		endpoint.CORS{Methods: "GET, HEAD, OPTIONS"}.Preflight(w.Header(), r)
+		endpoint.CORS{Methods: "GET, HEAD, OPTIONS"}.Preflight(w.Header(), req.Request)
 		w.WriteHeader(http.StatusNoContent)
 		return routeUnknown, nil
 	default:
@@ -209,9 +213,6 @@ func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err
 		writeFailure(w, http.StatusMethodNotAllowed, "use GET or HEAD")
 		return routeUnknown, nil
 	}
-	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
-	req := &request{Request: oneRange(r), server: s, id: id, path: path}
-	req.text, req.path, req.inPath = cutToken(path)
 	route = routeOf(req.path)
 	if err := s.admit(req); err != nil {
 		return route, err
@@ -316,20 +317,35 @@ func (s *Server) stored(route string) handler {
 	return nil
 }
 
-func (s *Server) fail(w *endpoint.Response, r *http.Request, route string, err error) {
-	if r.Context().Err() != nil { // the viewer has disconnected
+// keepFailure is how long caches keep a failure that all viewers get. They ask for the same at the same
+// moment: when the encoder pauses, before a show begins, while a node or the storage is silent.
+const keepFailure = time.Second
+
+// shared reports whether all viewers get the same failure. What is refused to one of them is not.
+func (req *request) shared(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:
+	default:
+		return false
+	}
+	return req.title == nil || req.title.shared() // nil = nobody was asked who the viewer is
+}
+
+func (s *Server) fail(w *endpoint.Response, req *request, route string, err error) {
+	if req.Context().Err() != nil { // the viewer has disconnected
 		return
 	}
 	if e, ok := errors.AsType[*weir.Error](err); !ok || e.Kind == weir.Internal || e.Err != nil {
-		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "begun", w.Begun(), "err", err)
+		s.Log.ErrorContext(req.Context(), "request failed", "route", route, "begun", w.Begun(), "err", err)
 	}
 	if w.Begun() {
 		return // net/http closes the connection, because the body is too short
 	}
 	f := endpoint.FailureOf(err, "Internal server error")
 	f.Caching = endpoint.Never
-	if f.Status == http.StatusServiceUnavailable { // the storage, or the database, for all viewers
-		f.Caching = endpoint.For(storageRetry)
+	if req.shared(f.Status) {
+		f.Caching = endpoint.For(keepFailure)
 	}
 	f.Write(w)
 }

@@ -78,6 +78,9 @@ func refuse(w http.ResponseWriter, err error) {
 	endpoint.CORS{Origin: "*", Expose: "Retry-After"}.Allow(w.Header()) // for players on other sites
 	f := endpoint.FailureOf(err, "Internal server error")
 	f.Caching = endpoint.Never
+	if f.Status == http.StatusServiceUnavailable { // of all clients, not of one address
+		f.Caching = endpoint.For(time.Second)
+	}
 	f.Write(w)
 }
 
