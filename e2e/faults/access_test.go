@@ -24,8 +24,7 @@ import (
 type access struct {
 	open, gated        string // playback ids
 	deleted, suspended string // of a film that was, and of one whose account is
-	public             string
-	private            *ecdsa.PrivateKey
+	key                signer
 	revoked            map[string]time.Duration // how long nodes went on playing what may not be, with everything well
 
 	mu     sync.Mutex
@@ -35,6 +34,27 @@ type access struct {
 	bad    map[string]int
 }
 
+// signer is a key of viewers, as weir made it.
+type signer struct {
+	id, public string
+	private    *ecdsa.PrivateKey
+}
+
+func newSigner(r *rig, n *node) signer {
+	r.t.Helper()
+	var key struct{ ID, PublicKey, PrivateKey string }
+	n.Must("POST", "/api/access-control/signing-key", map[string]any{"name": "of viewers"}, &key)
+	text, err := base64.StdEncoding.DecodeString(key.PrivateKey)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	private, err := jwt.ParseECPrivateKeyFromPEM(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return signer{key.ID, key.PublicKey, private}
+}
+
 const (
 	// expires is how long the JWT is good that is used during the fault.
 	expires = 6 * time.Second
@@ -42,21 +62,12 @@ const (
 	soon = 6 * time.Second
 )
 
-// newAccess makes the films and lets every node see them before two of them are taken away.
+// newAccess makes the films and lets every node see them before two of them, and a key, are taken away.
 func newAccess(r *rig) *access {
 	r.t.Helper()
 	a := &access{bad: map[string]int{}, revoked: map[string]time.Duration{}}
 	first := r.nodes[0]
-	var key struct{ ID, PublicKey, PrivateKey string }
-	first.Must("POST", "/api/access-control/signing-key", map[string]any{"name": "of viewers"}, &key)
-	text, err := base64.StdEncoding.DecodeString(key.PrivateKey)
-	if err == nil {
-		a.public = key.PublicKey
-		a.private, err = jwt.ParseECPrivateKeyFromPEM(text)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	a.key = newSigner(r, first)
 	first.Run("user", "create", "bob@example.com")
 	bob := *first.Weir
 	bob.Key = harness.Match(r.t, first.Run("key", "create", "bob's", "--user", "bob@example.com"), `API key +(\S+)`)
@@ -79,25 +90,29 @@ func newAccess(r *rig) *access {
 	gone, goneID := film(first.Weir, "deleted.mp4", nil)
 	_, a.suspended = film(&bob, "suspended.mp4", nil)
 	a.deleted = goneID
+	revoked := newSigner(r, first)
 	for _, n := range r.nodes {
 		for _, id := range []string{a.open, a.deleted, a.suspended} {
-			plays(r, n, id, http.StatusOK)
+			plays(r, n, id, nil, http.StatusOK)
 		}
+		plays(r, n, a.gated, &revoked, http.StatusOK)
 	}
 	var me struct{ ID string }
 	bob.Must("GET", "/api/user/me", nil, &me)
 	admin := logIn(r, first)
-	took := func(what, playback string) {
+	took := func(what, playback string, key *signer) {
 		began := time.Now()
 		for _, n := range r.nodes {
-			plays(r, n, playback, 0)
+			plays(r, n, playback, key, 0)
 		}
 		a.revoked[what] = time.Since(began)
 	}
 	first.Must("DELETE", "/api/asset/"+gone, nil, nil)
-	took("deleted", a.deleted)
+	took("deleted", a.deleted, nil)
 	send(r, first, "PATCH", "/api/user/"+me.ID+"/suspended", admin, `{"suspended":true}`)
-	took("suspended", a.suspended)
+	took("suspended", a.suspended, nil)
+	first.Must("DELETE", "/api/access-control/signing-key/"+revoked.id, nil, nil)
+	took("permitted by a key that was revoked", a.gated, &revoked)
 	return a
 }
 
@@ -136,11 +151,16 @@ func send(r *rig, n *node, method, path, authorization, body string) []byte {
 	return text
 }
 
-// plays waits until a node answers with a status to who wants to play something; 0 = any but 200.
-func plays(r *rig, n *node, playback string, status int) {
+// plays waits until a node answers with a status to who wants to play something, with a new JWT of a key if
+// there is one; 0 = any but 200.
+func plays(r *rig, n *node, playback string, key *signer, status int) {
 	r.t.Helper()
 	harness.Eventually(r.t, func() error {
-		g := fetch(r.t.Context(), http.DefaultClient, n.URL+"/hls/"+playback+"/index.m3u8")
+		address := n.URL + "/hls/" + playback + "/index.m3u8"
+		if key != nil {
+			address += "?jwt=" + url.QueryEscape(key.permit(playback, time.Hour))
+		}
+		g := fetch(r.t.Context(), http.DefaultClient, address)
 		if g.status == status || status == 0 && g.err == nil && g.status != http.StatusOK {
 			return nil
 		}
@@ -149,10 +169,13 @@ func plays(r *rig, n *node, playback string, status int) {
 }
 
 // permit signs that somebody may play the gated film.
-func (a *access) permit(life time.Duration) string {
+func (a *access) permit(life time.Duration) string { return a.key.permit(a.gated, life) }
+
+// permit signs that somebody may play something.
+func (s *signer) permit(playback string, life time.Duration) string {
 	text, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
-		"sub": a.gated, "pub": a.public, "exp": time.Now().Add(life).Unix(), "jti": time.Now().UnixNano(),
-	}).SignedString(a.private)
+		"sub": playback, "pub": s.public, "exp": time.Now().Add(life).Unix(), "jti": time.Now().UnixNano(),
+	}).SignedString(s.private)
 	if err != nil {
 		panic(err) // the key is weir's own
 	}

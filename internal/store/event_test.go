@@ -220,8 +220,10 @@ func TestFrozenNode(t *testing.T) {
 		})
 	}()
 	<-locked
+	thaw := sync.OnceFunc(func() { close(goOn) })
+	defer thaw()
 	emit(t, other, "asset/1") // waits until the lock is taken from the frozen node
-	close(goOn)
+	thaw()
 	if err := <-end; err == nil {
 		t.Error("the frozen node could finish its transaction")
 	}

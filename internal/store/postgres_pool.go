@@ -29,6 +29,9 @@ const (
 	// more time.
 	statementLimit = 10 * time.Second
 	txLimit        = 30 * time.Second
+	// idleLimit is how long a transaction may do nothing. A node that freezes in one must not keep its
+	// locks: other nodes take over its work, and their statements wait for less than statementLimit.
+	idleLimit = statementLimit / 2
 	// migrateLimit is how long a statement of a migration may take, or another node's migration.
 	migrateLimit = time.Hour
 	// sweepLimit is how long a statement may take that deletes or sums up many rows.
@@ -119,8 +122,7 @@ func (p *pgPool) prepare(ctx context.Context, conn *pgx.Conn) error {
 	p.mu.Lock()
 	conn.PgConn().CustomData()[generationKey] = p.generation
 	p.mu.Unlock()
-	// A node that freezes in a transaction must not keep its locks: other nodes take over its work.
-	_, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '10s'")
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds()))
 	return err
 }
 

@@ -353,7 +353,7 @@ func TestPgBouncer(t *testing.T) {
 		// What is set on a session stays.
 		if err := st.Tx(t.Context(), func(tx *Tx) error {
 			text, err := one(t.Context(), tx.conn, scanText, "SHOW idle_in_transaction_session_timeout")
-			if err == nil && text != "10s" {
+			if err == nil && text != "5s" {
 				err = errors.New(text)
 			}
 			return err
