@@ -8,17 +8,17 @@ import (
 
 func TestCaching(t *testing.T) {
 	for want, c := range map[string]Caching{
-		"private, no-store":                      Never,
-		"no-cache":                               Revalidate,
-		"private, no-cache":                      PrivateRevalidate,
-		"public, max-age=31536000, immutable":    Immutable,
-		"max-age=120,stale-while-revalidate=600": TwoMinutesThenStale,
+		"private, no-store":                                      Never,
+		"no-cache":                                               Revalidate,
+		"private, no-cache":                                      PrivateRevalidate,
+		"public, max-age=31536000, immutable":                    Immutable,
+		"max-age=120,stale-while-revalidate=600":                 TwoMinutesThenStale,
 		"public, max-age=604800, stale-while-revalidate=2678400": WeekThenStale,
-		"public, max-age=1":               For(time.Second),
-		"public, max-age=2":               For(2999 * time.Millisecond),
-		"public, max-age=0":               For(999 * time.Millisecond),
-		"private, max-age=3600":           PrivateFor(time.Hour),
-		"public, max-age=3600, immutable": ImmutableFor(time.Hour),
+		"public, max-age=1":                                      For(time.Second),
+		"public, max-age=2":                                      For(2999 * time.Millisecond),
+		"public, max-age=0":                                      For(999 * time.Millisecond),
+		"private, max-age=3600":                                  PrivateFor(time.Hour),
+		"public, max-age=3600, immutable":                        ImmutableFor(time.Hour),
 	} {
 		h := http.Header{"Cache-Control": {"public"}}
 		c.Set(h)
