@@ -293,6 +293,7 @@ func TestTooManyConnections(t *testing.T) {
 	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
 	wait.Until(t, "the place of the encoder on air is free", func() bool { return b.Stats().Waiting == 0 })
 	all := idle(t, address, 4)
+	wait.Until(t, "the fourth connection has a place", func() bool { return b.Stats().Evicted == 1 })
 	if isOpen(all[0]) || !isOpen(all[3]) {
 		t.Error("the fourth connection did not take the place of the first")
 	}
@@ -317,6 +318,7 @@ func TestTooManyConnections(t *testing.T) {
 	defer attack.Wait()
 	defer stop()
 	wait.Until(t, "all places are taken", func() bool { return b.Stats().Waiting == 6 })
+	onAir.metadata(amf0.ECMAArray{{Key: "audiocodecid", Value: float64(10)}}) // no video will come
 	onAir.audioConfig()
 	onAir.audioFrame()
 	hub.wait(t, "audio of the encoder on air", func() bool { return hub.count() == 1 })
