@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -442,16 +443,18 @@ func TestClipsOfViewers(t *testing.T) {
 			}
 			got := map[int]int{}
 			var mu sync.Mutex
-			var wait sync.WaitGroup
+			var together errgroup.Group
+			together.SetLimit(4) // as many as the database has connections: more could be told to wait
 			for i := range 4 * all {
-				wait.Go(func() {
+				together.Go(func() error {
 					code := send("anon", "asset.playback", fmt.Sprintf("192.0.2.%d", i/(2*ofOne)))
 					mu.Lock()
 					defer mu.Unlock()
 					got[code]++
+					return nil
 				})
 			}
-			wait.Wait()
+			_ = together.Wait()
 			want := map[int]int{http.StatusOK: all, http.StatusTooManyRequests: 3 * all}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("clips of viewers (-want +got):\n%s", diff)
