@@ -25,6 +25,8 @@ var (
 	liveSeconds = flag.Int("live-seconds", 12, "length of the measurements of CPU time and of latency, each")
 	liveSettle  = flag.Duration("live-settle", 6*time.Second, "how long the streams run before")
 	liveForeign = flag.Float64("live-foreign", 0.05, "share of the machine's CPU time that others may use during a measurement")
+	liveFPS     = flag.Int("live-fps", 30, "frames a second of the streams")
+	liveBFrames = flag.Int("live-bframes", 2, "B-frames between the others, at most")
 	liveOnly    = flag.String("live-only", "", "measure only these servers, of bare,weir,weir rec,mediamtx,mediamtx rec")
 	liveProfile = flag.String("live-profile", "", "write profiles of weir into this folder")
 )
@@ -247,7 +249,7 @@ func (b *liveBench) follow(t *testing.T, w *watcher, r *liveResult) {
 	if err != nil {
 		t.Fatalf("watch: %v", err)
 	}
-	if want := 30 * (*liveSeconds - 1); len(ages) < want {
+	if want := *liveFPS * (*liveSeconds - 1); len(ages) < want {
 		t.Fatalf("%d frames came in %d seconds, want %d at least", len(ages), *liveSeconds, want)
 	}
 	r.p50, r.p95 = ages[len(ages)/2].Seconds(), ages[len(ages)*95/100].Seconds()

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -43,15 +44,16 @@ var stampMark = []byte("weir-bench-clock")
 // are never taken for a start code.
 const stampLength = 16
 
-// liveFilm is the film at 30 frames a second and 5 Mbit/s, with a key frame every 2
+// liveFilm is the film at 5 Mbit/s, by default with 30 frames a second, with a key frame every 2
 // seconds. It is longer than a measurement: MediaMTX drops its viewers when the film starts
 // again.
 func (b *vodBench) liveFilm(t *testing.T) *film {
 	t.Helper()
-	file := b.clip(t, "live-60.flv", func(file string) []string {
+	fps, gop := strconv.Itoa(*liveFPS), strconv.Itoa(2**liveFPS)
+	file := b.clip(t, fmt.Sprintf("live-60-%s-%d.flv", fps, *liveBFrames), func(file string) []string {
 		return []string{
-			"-stream_loop", "-1", "-i", b.bunny(t), "-t", "60", "-vf", "fps=30", "-c:v", "libx264", "-preset", "fast", "-profile:v", "high", "-bf", "2", "-pix_fmt", "yuv420p",
-			"-b:v", "5M", "-minrate", "5M", "-maxrate", "5M", "-bufsize", "5M", "-g", "60", "-keyint_min", "60", "-sc_threshold", "0",
+			"-stream_loop", "-1", "-i", b.bunny(t), "-t", "60", "-vf", "fps=" + fps, "-c:v", "libx264", "-preset", "fast", "-profile:v", "high", "-bf", strconv.Itoa(*liveBFrames), "-pix_fmt", "yuv420p",
+			"-b:v", "5M", "-minrate", "5M", "-maxrate", "5M", "-bufsize", "5M", "-g", gop, "-keyint_min", gop, "-sc_threshold", "0",
 			"-c:a", "aac", "-b:a", "128k", "-ac", "2", "-ar", "48000", "-flvflags", "no_duration_filesize", "-f", "flv", file,
 		}
 	})
@@ -59,7 +61,7 @@ func (b *vodBench) liveFilm(t *testing.T) *film {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := parseFLV(data)
+	f, err := parseFLV(data, *liveFPS)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
@@ -72,7 +74,7 @@ func (b *vodBench) liveFilm(t *testing.T) *film {
 }
 
 // parseFLV makes a film of an FLV file with H.264 and AAC.
-func parseFLV(data []byte) (*film, error) {
+func parseFLV(data []byte, fps int) (*film, error) {
 	const fileHead, tagHead, tagTail = 13, 11, 4
 	if len(data) < fileHead || string(data[:3]) != "FLV" {
 		return nil, fmt.Errorf("no FLV file")
@@ -107,8 +109,8 @@ func parseFLV(data []byte) (*film, error) {
 			f.frames = append(f.frames, newTag(kind, at, body))
 		}
 	}
-	f.length = time.Duration(pictures) * time.Second / 30
-	if pictures == 0 || pictures%60 != 0 {
+	f.length = time.Duration(pictures) * time.Second / time.Duration(fps)
+	if pictures == 0 || pictures%(2*fps) != 0 {
 		return nil, fmt.Errorf("%d pictures are no whole number of 2 seconds", pictures)
 	}
 	for i, tag := range f.frames {

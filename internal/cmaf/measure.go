@@ -28,6 +28,25 @@ func (s Segment) End() int64 {
 	return s.Parts[len(s.Parts)-1].End()
 }
 
+// EndAt returns the segment with the last sample as long as it must be to end at the given time.
+// Its duration may have been predicted (see package live), and a stored moof box keeps the
+// prediction; the time of the next part is exact. Others who have the segment keep what they have.
+func (s Segment) EndAt(at int64) Segment {
+	if len(s.Parts) == 0 || s.End() == at {
+		return s
+	}
+	last := len(s.Parts) - 1
+	samples := slices.Clone(s.Parts[last].Samples)
+	duration := int64(samples[len(samples)-1].Duration) + at - s.End()
+	if duration < 1 || duration > math.MaxUint32 {
+		return s
+	}
+	samples[len(samples)-1].Duration = uint32(duration)
+	s.Parts = slices.Clone(s.Parts)
+	s.Parts[last].Samples = samples
+	return s
+}
+
 // Duration returns the duration of the segment in ticks.
 func (s Segment) Duration() int64 { return s.End() - s.Start() }
 

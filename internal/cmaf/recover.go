@@ -25,7 +25,7 @@ func ReadParts(t Track, data []byte) (parts []Part, good int64, err error) {
 		if !whole {
 			break
 		}
-		parts = append(parts, part)
+		parts = append(Segment{Parts: parts}.EndAt(part.Start).Parts, part)
 		good += part.Size()
 	}
 	return parts, good, nil

@@ -70,6 +70,7 @@ type Config struct {
 	APIKey           weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
 	Signup           bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
 	PublicClips      bool          `group:"Accounts and limits" default:"false" help:"Let viewers make clips of what they may play; a stream can say otherwise."`
+	PartDuration     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"200ms" help:"Duration of the parts of live streams; 0 = no parts; a stream can say otherwise."`
 	RateLimit        int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
 	AccountRateLimit int           `group:"Accounts and limits" placeholder:"N" default:"1000" help:"Requests a second of all keys of an account; 0 = no limit."`
 	MaxPendingTasks  int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
@@ -218,6 +219,7 @@ func (c *Config) check() error {
 	refuse(c.MaxDuration <= 0, "--max-duration: must be greater than 0")
 	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
 	refuse(c.DeleteGrace < 0, "--delete-grace: must not be negative")
+	refuse(!weir.ValidPartDuration(c.PartDuration.Seconds()), "--part-duration: must be 0, for no parts, or from 200ms to 1s")
 	refuse(c.SessionTimeout < 0, "--session-timeout: must not be negative")
 	refuse(c.UploadExpiry <= 0, "--upload-expiry: must be greater than 0")
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,3 +48,16 @@ func (c Caching) Set(h http.Header) { h.Set(cacheControl, string(c)) }
 
 // CachingOf reads the header of a response.
 func CachingOf(h http.Header) Caching { return Caching(h.Get(cacheControl)) }
+
+// AcceptsGzip reports whether the client takes a response that is compressed with gzip.
+func AcceptsGzip(r *http.Request) bool {
+	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, quality, _ := strings.Cut(coding, ";")
+		if name = strings.TrimSpace(name); name == "gzip" || name == "*" {
+			q, weighed := strings.CutPrefix(strings.TrimSpace(quality), "q=")
+			n, err := strconv.ParseFloat(q, 64)
+			return !weighed || err == nil && n > 0
+		}
+	}
+	return false
+}

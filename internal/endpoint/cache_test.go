@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 )
@@ -24,6 +25,19 @@ func TestCaching(t *testing.T) {
 		c.Set(h)
 		if got := h.Values("Cache-Control"); len(got) != 1 || got[0] != want || CachingOf(h) != c {
 			t.Errorf("%q, read as %q, want %q", got, CachingOf(h), want)
+		}
+	}
+}
+
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "br, gzip": true, "deflate,gzip;q=0.5": true, "*": true,
+		"identity": false, "gzip;q=0": false, "gzip; q=0.0": false, "gzip;q=x": false, "xgzip": false,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Encoding", header)
+		if got := AcceptsGzip(r); got != want {
+			t.Errorf("%q: %v, want %v", header, got, want)
 		}
 	}
 }

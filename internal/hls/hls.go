@@ -34,9 +34,9 @@ func EscapePath(path string) string {
 	return strings.Join(names, "/")
 }
 
-// WrapURIs puts a prefix before and a suffix behind every URI of a playlist. It works on the text,
+// wrapURIs puts a prefix before and a suffix behind every URI of a playlist. It works on the text,
 // because it runs for each viewer whose URIs carry a token.
-func WrapURIs(playlist []byte, prefix, suffix string) []byte {
+func wrapURIs(playlist []byte, prefix, suffix string) []byte {
 	if prefix == "" && suffix == "" {
 		return playlist
 	}

@@ -141,10 +141,10 @@ func TestPartsFrom(t *testing.T) {
 func TestWrapURIs(t *testing.T) {
 	const text = "#EXTM3U\n#EXT-X-MAP:URI=\"init-0.mp4\"\n#EXT-X-PART:DURATION=0.2,URI=\"1.0.m4s\",INDEPENDENT=YES\n#EXTINF:2,\n1.m4s\n\n#EXT-X-ENDLIST\n"
 	const want = "#EXTM3U\n#EXT-X-MAP:URI=\"a/init-0.mp4?b\"\n#EXT-X-PART:DURATION=0.2,URI=\"a/1.0.m4s?b\",INDEPENDENT=YES\n#EXTINF:2,\na/1.m4s?b\n\n#EXT-X-ENDLIST\n"
-	if diff := cmp.Diff(want, string(WrapURIs([]byte(text), "a/", "?b"))); diff != "" {
+	if diff := cmp.Diff(want, string(wrapURIs([]byte(text), "a/", "?b"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := string(WrapURIs([]byte(text), "", "")); got != text {
+	if got := string(wrapURIs([]byte(text), "", "")); got != text {
 		t.Errorf("with nothing to add:\n%s", got)
 	}
 }

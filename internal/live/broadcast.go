@@ -58,9 +58,12 @@ func (b *Broadcast) Master() cmaf.Master {
 	return m
 }
 
+// PartDuration returns the maximum duration of the parts; 0 = playlists have none.
+func (b *Broadcast) PartDuration() time.Duration { return b.session.renditions.partTarget }
+
 // Playlist returns the media playlist of a rendition as soon as it has the segment and part of the
 // query. A wait that ends with ctx is an error of kind Busy.
-func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) ([]byte, error) {
+func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) (*hls.Text, error) {
 	r, err := b.rendition(name)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"time"
 
 	"weir/internal/cmaf"
@@ -74,6 +75,36 @@ type retimer struct {
 	data    []byte
 	decoded int64 // when the held sample is decoded, in weir's form
 	holding bool
+	begun   bool // there was a frame
+	cadence cadence
+}
+
+// cadence is the durations of the newest frames, from which that of the next one is predicted.
+type cadence struct {
+	durations [8]int64
+	n         int // so far
+}
+
+// unsteady is how much the durations of a steady cadence may differ: clocks that count
+// milliseconds round both ends of a frame.
+const unsteady = 2 * time.Millisecond
+
+func (c *cadence) add(duration int64) {
+	c.durations[c.n%len(c.durations)] = duration
+	c.n++
+}
+
+// predict returns the duration of the next frame, if those before it are as good as equal.
+func (c *cadence) predict(t cmaf.Track) (duration int64, steady bool) {
+	if c.n < len(c.durations) {
+		return 0, false
+	}
+	var sum int64
+	for _, d := range c.durations {
+		sum += d
+	}
+	spread := slices.Max(c.durations[:]) - slices.Min(c.durations[:])
+	return sum / int64(len(c.durations)), t.Time(spread) <= unsteady
 }
 
 // sample is a sample of a track in weir's form.
@@ -91,15 +122,34 @@ func (o *retimer) add(dts, pts time.Duration, sync bool, data []byte) (settled s
 		o.lead = min(p-d, o.track.Delay)
 	}
 	d += o.lead
-	if o.holding {
+	if o.begun {
 		d = max(d, o.decoded+1)
+		o.cadence.add(d - o.decoded)
+	}
+	if o.holding {
 		o.held.Duration = uint32(d - o.decoded)
 		settled, ok = sample{Sample: o.held, at: o.decoded, data: o.data}, true
 	}
+	o.begun = true
 	o.held = cmaf.Sample{Offset: int32(p - d), Size: uint32(len(data)), Sync: sync}
 	o.decoded, o.data, o.holding = d, data, true
 	return settled, ok
 }
+
+// predicted returns the held frame with a predicted duration, if that can be. It is held until
+// release is called.
+func (o *retimer) predicted() (s sample, ok bool) {
+	duration, ok := o.cadence.predict(o.track)
+	if !ok || !o.holding {
+		return sample{}, false
+	}
+	s = sample{Sample: o.held, at: o.decoded, data: o.data}
+	s.Duration = uint32(duration)
+	return s, true
+}
+
+// release notes that the held frame need not be returned again.
+func (o *retimer) release() { o.holding, o.data = false, nil }
 
 // finish returns the held frame with the given duration.
 func (o *retimer) finish(duration time.Duration) (settled sample, ok bool) {

@@ -179,31 +179,54 @@ func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 		return nil
 	}
 	settled, ok := pack.retimer.add(dts, pts, f.Sync || audio, f.Data)
-	shared := p.shared
+	if ok {
+		if !audio && !p.shared {
+			settled.reuse = p.from.Reuse
+		}
+		if err := s.packSample(pack, settled); err != nil {
+			return err
+		}
+	}
 	if !audio {
 		p.shared = len(s.taps.all) > 0
 	}
-	if !ok {
-		return nil
-	}
-	if err := pack.checkLimits(settled); err != nil {
+	if err := s.packPending(p, pack); err != nil {
 		return err
 	}
-	// The pending frame ends later than the settled one, and the frame that is decoded last need
+	// The pending frame ends later than the packed ones, and the frame that is decoded last need
 	// not be the one that is shown last. The next encoder must begin after both. The duration of
 	// the pending frame is not known; it is not that of a gap before it.
-	duration := min(pack.Track.Time(int64(settled.Duration)), maxFrame)
-	s.conn.end = max(s.conn.end, pack.Track.Time(settled.at+int64(settled.Duration)), pts+duration)
-	if audio {
-		return s.conn.muxer.addAudio(settled)
-	}
-	if !shared {
-		settled.reuse = p.from.Reuse
-	}
-	if err := s.conn.muxer.addVideo(settled); err != nil {
+	s.conn.end = max(s.conn.end, pts+min(pack.lastDuration(), maxFrame))
+	return nil
+}
+
+// packPending packs the pending frame of a track already now, if it ends a part.
+func (s *session) packPending(p *Publisher, pack *packer) error {
+	pending, ok, err := s.conn.muxer.pending(pack)
+	if err != nil || !ok {
 		return err
 	}
-	return s.audio.aac.fillSilence(pack.Track.Time(settled.at))
+	if pack == s.conn.muxer.video && !p.shared {
+		pending.reuse = p.from.Reuse
+	}
+	err = s.packSample(pack, pending)
+	pack.predicted = true
+	return err
+}
+
+// packSample packs a frame whose duration is known. The caller holds the session's lock.
+func (s *session) packSample(pack *packer, f sample) error {
+	if err := pack.checkLimits(f); err != nil {
+		return err
+	}
+	s.conn.end = max(s.conn.end, pack.Track.Time(f.at+int64(f.Duration)))
+	if pack == s.conn.muxer.audio {
+		return s.conn.muxer.addAudio(f)
+	}
+	if err := s.conn.muxer.addVideo(f); err != nil {
+		return err
+	}
+	return s.audio.aac.fillSilence(pack.Track.Time(f.at))
 }
 
 // retryAAC encodes AAC from audio that stayed Opus as soon as there is CPU for it, from a frame on

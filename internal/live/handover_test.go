@@ -35,7 +35,7 @@ func (s *testHub) another() *testHub {
 		s.Fatal(err)
 	}
 	b.store = st
-	if b.hub, err = New(s.Context(), Options{Store: st, Dir: b.dir, Node: "there", SessionTimeout: time.Minute, Log: testLog(s.T)}); err != nil {
+	if b.hub, err = New(s.Context(), Options{Store: st, Dir: b.dir, Node: "there", SessionTimeout: time.Minute, PartDuration: DefaultPart, Log: testLog(s.T)}); err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {

@@ -99,7 +99,7 @@ func (s *testHub) start() {
 		s.Fatal(err)
 	}
 	s.store = st
-	s.hub, err = New(s.Context(), Options{Store: st, Dir: s.dir, Node: "here", FFmpeg: s.engine, SessionTimeout: time.Minute, Log: testLog(s.T)})
+	s.hub, err = New(s.Context(), Options{Store: st, Dir: s.dir, Node: "here", FFmpeg: s.engine, SessionTimeout: time.Minute, PartDuration: DefaultPart, Log: testLog(s.T)})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func (s *testHub) playlist(name string, q Query) string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return string(text)
+	return string(text.Plain)
 }
 
 // plain asks for a playlist as it is now.

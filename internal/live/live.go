@@ -37,17 +37,29 @@ import (
 )
 
 const (
-	// PartTarget is the maximum duration of a part. With 210 ms parts are long enough at all usual
-	// frame rates. The waits and cache headers of package playback follow from it and SegmentTarget.
-	PartTarget = 210 * time.Millisecond
-	// shortestPart is the minimum duration of a part, in percent of PartTarget, but for the last one
+	// DefaultPart is the duration of parts if neither the server nor the stream sets another one.
+	DefaultPart = 200 * time.Millisecond
+	// shortestPart is the minimum duration of a part, in percent of the maximum, but for the last one
 	// of a segment.
 	shortestPart = 85
-	// SegmentTarget is the minimum duration of a segment; it ends before the next key frame.
+	// SegmentTarget is the minimum duration of a segment; it ends before the next key frame. The
+	// waits and cache headers of package playback follow from it and from the duration of parts.
 	SegmentTarget = 2 * time.Second
 	// window is the duration of live playlists.
 	window = time.Minute
 )
+
+// partTarget returns the maximum duration of a part, with some room: 0.2 s become 0.21 s, with which
+// parts are long enough at all usual frame rates.
+func partTarget(duration time.Duration) time.Duration { return duration + duration/20 }
+
+// partDuration returns the duration of parts of a session; 0 = its playlists have none.
+func (o *Options) partDuration(s *weir.Session) time.Duration {
+	if s.PartDuration == nil {
+		return o.PartDuration
+	}
+	return time.Duration(*s.PartDuration * float64(time.Second))
+}
 
 // Frame is a frame as an encoder sends it.
 type Frame struct {
@@ -71,6 +83,9 @@ type Options struct {
 	Store *store.Store
 	Dir   string // folder of open sessions
 	Node  string // name of this node, as the store knows it
+
+	// PartDuration is the duration of parts of streams that do not set it; 0 = no parts.
+	PartDuration time.Duration
 
 	// Targets returns the state of the multistream targets of a session, and their issues, in
 	// sentences; nil = there are no targets. It is called with a lock held, and must not call the hub.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"time"
 
 	"weir/internal/cmaf"
@@ -10,44 +11,65 @@ import (
 // muxer, or the timeline of a ladder, decides where segments end.
 type packer struct {
 	cmaf.Packer
-	retimer  retimer
-	out      *rendition // the sink
-	last     int64      // duration of the newest sample, in ticks
-	reusable []sample   // samples of the open part whose data goes back to the sender
+	retimer   retimer
+	out       *rendition // the sink
+	target    int64      // maximum duration of a part, in ticks
+	last      int64      // duration of the newest sample, in ticks
+	predicted bool       // that duration
+	reusable  []sample   // samples of the open part whose data goes back to the sender
 }
 
 func newPacker(track cmaf.Track, out *rendition) *packer {
-	return &packer{Packer: cmaf.Packer{Track: track, Sink: out, Sequence: out.parts}, retimer: retimer{track: track}, out: out}
+	// Without parts in playlists, media is written in short parts too: a crash loses only the newest.
+	target := cmp.Or(out.partTarget, partTarget(DefaultPart))
+	return &packer{
+		Packer: cmaf.Packer{Track: track, Sink: out, Sequence: out.parts}, retimer: retimer{track: track}, out: out, target: track.Ticks(target),
+	}
 }
 
 // addSample adds a sample to the open part, or to a new one if it would make that too long or too large.
 func (p *packer) addSample(s sample) error {
-	part, target, duration := &p.OpenPart, p.Track.Ticks(PartTarget), int64(s.Duration)
-	if part.Duration+duration > target || part.Bytes+int64(s.Size) > maxPart {
+	if !p.fits(s) {
 		if err := p.endPart(); err != nil {
 			return err
 		}
 	}
+	full := p.fills(s)
 	p.Add(s.at, s.Sample, s.data)
-	p.last = duration
+	p.last = int64(s.Duration)
 	if s.reuse != nil {
 		p.reusable = append(p.reusable, s)
 	}
-	if p.full(s.at+duration, target) {
+	if full {
 		return p.endPart()
 	}
 	return nil
 }
 
-// full reports whether the open part, which ends at the given time, need not wait for the next
-// sample, because another one of the same duration would make it longer than the target. Where
-// the segment may end it waits: playlists would announce a part that does not come. The margin
-// is maxFrame: audio and renditions end where the source does, and the next frame may be longer
-// than this one.
-func (p *packer) full(end, target int64) bool {
-	next := end + max(p.last, p.Track.Ticks(maxFrame))
-	duration := p.OpenPart.Duration
-	return duration+p.last > target && 100*duration >= shortestPart*target && p.segmentDuration(next) < SegmentTarget
+// fits reports whether the open part has room for a sample.
+func (p *packer) fits(s sample) bool {
+	part := &p.OpenPart
+	return part.Duration+int64(s.Duration) <= p.target && part.Bytes+int64(s.Size) <= maxPart
+}
+
+// fills reports whether the open part need not wait for the sample after this one, because another
+// one of the same duration would make it longer than the target. Where the segment may end it
+// waits: playlists would announce a part that does not come. The margin is maxFrame: audio and
+// renditions end where the source does, and the next frame may be longer than this one.
+func (p *packer) fills(s sample) bool {
+	last, target := int64(s.Duration), p.target
+	next := s.at + last + max(last, p.Track.Ticks(maxFrame))
+	duration := p.OpenPart.Duration + last
+	return duration+last > target && 100*duration >= shortestPart*target && p.segmentDuration(next) < SegmentTarget
+}
+
+// settleEnd notes when the sample after the packed ones is decoded: the duration of the last one
+// may have been predicted.
+func (p *packer) settleEnd(at int64) {
+	if p.predicted {
+		p.out.endAt(at)
+	}
+	p.predicted = false
 }
 
 func (p *packer) endPart() error {
@@ -113,17 +135,46 @@ func (m *muxer) mayCut(p *packer) bool {
 // maxWaiting is how much audio waits for video that does not come.
 const maxWaiting = 2 * time.Second
 
-func (m *muxer) addVideo(s sample) error {
-	v := m.video
-	half := int64(s.Duration) / 2
-	if s.Sync && v.segmentDuration(s.at+half) >= SegmentTarget && m.mayCut(v) {
-		if err := v.endSegment(); err != nil {
-			return err
-		}
-		if m.audio != nil {
-			m.cuts = append(m.cuts, m.audio.Track.Ticks(v.Track.Time(s.at)))
+// pending looks at the frame of a track whose duration is not known yet. If it begins a segment of
+// video, the one before ends now. If it fills a part, the part need not wait: ok reports that, and
+// the frame has a predicted duration, which is corrected when the next frame comes.
+func (m *muxer) pending(p *packer) (s sample, ok bool, err error) {
+	if p == m.video {
+		if err := m.cut(p.retimer.decoded, p.last, p.retimer.held.Sync); err != nil {
+			return sample{}, false, err
 		}
 	}
+	s, ok = p.retimer.predicted()
+	inOrder := p == m.video || len(m.waiting)+len(m.cuts) == 0 && (m.video == nil || s.at < m.videoEnd)
+	if !ok || !inOrder || !p.fits(s) || !p.fills(s) {
+		return sample{}, false, nil
+	}
+	p.retimer.release()
+	return s, true, nil
+}
+
+// cut ends the segment of video if a frame at a time begins the next one.
+func (m *muxer) cut(at, duration int64, sync bool) error {
+	v := m.video
+	if !sync || v.segmentDuration(at+duration/2) < SegmentTarget || !m.mayCut(v) {
+		return nil
+	}
+	v.settleEnd(at)
+	if err := v.endSegment(); err != nil {
+		return err
+	}
+	if m.audio != nil {
+		m.cuts = append(m.cuts, m.audio.Track.Ticks(v.Track.Time(at)))
+	}
+	return nil
+}
+
+func (m *muxer) addVideo(s sample) error {
+	v := m.video
+	if err := m.cut(s.at, int64(s.Duration), s.Sync); err != nil {
+		return err
+	}
+	v.settleEnd(s.at)
 	if v.OpenSegment.Samples == 0 {
 		number, discontinuity := v.out.upcoming()
 		m.timeline.addStart(segmentStart{number: number, at: v.Track.Time(s.at), discontinuity: discontinuity})
@@ -158,6 +209,7 @@ func (m *muxer) release() error {
 		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
 			cut, m.cuts = true, m.cuts[1:]
 		}
+		a.settleEnd(s.at)
 		if cut {
 			if err := a.endSegment(); err != nil {
 				return err

@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,38 +22,39 @@ import (
 // Its segments have two numbers. On disk they count from 0 in each session. For viewers they
 // continue from the stream's last session; base is the difference.
 type rendition struct {
-	name      string
-	base      int64
-	record    atomic.Bool // all segments are kept; otherwise only those that players may still request
-	bitrate   int         // bits a second that its encoder aims at; 0 = not known
-	recorder  *media.Recorder
-	limit     *diskLimit                 // of the session
-	published func(lag time.Duration)    // see Options; nil = nobody wants to know
-	progress  atomic.Pointer[hls.Report] // for the playlists of other renditions
-	history   history
+	name       string
+	base       int64
+	record     atomic.Bool // all segments are kept; otherwise only those that players may still request
+	bitrate    int         // bits a second that its encoder aims at; 0 = not known
+	recorder   *media.Recorder
+	limit      *diskLimit                 // of the session
+	partTarget time.Duration              // maximum duration of a part; 0 = playlists have none
+	published  func(lag time.Duration)    // see Options; nil = nobody wants to know
+	progress   atomic.Pointer[hls.Report] // for the playlists of other renditions
+	history    history
 
 	firstBreaks int64 // discontinuities before the first segment on disk
 
 	mu            sync.Mutex
 	track         cmaf.Track
-	rate          float64          // frames a second that its encoder aims at; 0 = not known
-	wall          time.Time        // at time 0 of the timeline
-	earlier       *earlierPeriods  // loads the segments of other nodes; nil = there are none, or it is done
-	before        *earlierSegments // segments of other nodes; nil = there are none
-	partsFrom     int64            // number of the first segment that playlists list in parts
-	open          cmaf.Segment     // has no parts when there is none
-	init          int              // init segment of the open segment, or else of the next one
-	discontinuity bool             // the next segment begins with a discontinuity
-	ended         bool             // nothing more will come
-	handedOver    bool             // new media comes on another node
-	longest       time.Duration    // duration of the longest segment so far
-	total         time.Duration    // duration of all segments so far
-	parts         uint32           // so far
-	recovered     uint32           // parts that were there when it was opened
-	spans         media.Spans      // of all whole segments, if it is recorded
-	changed       chan struct{}    // closed at each change
-	rendered      map[Query][]byte // playlists of the current state
-	segmentWindow                  // numbers are those on disk; segments of other nodes are below 0
+	rate          float64             // frames a second that its encoder aims at; 0 = not known
+	wall          time.Time           // at time 0 of the timeline
+	earlier       *earlierPeriods     // loads the segments of other nodes; nil = there are none, or it is done
+	before        *earlierSegments    // segments of other nodes; nil = there are none
+	partsFrom     int64               // number of the first segment that playlists list in parts
+	open          cmaf.Segment        // has no parts when there is none
+	init          int                 // init segment of the open segment, or else of the next one
+	discontinuity bool                // the next segment begins with a discontinuity
+	ended         bool                // nothing more will come
+	handedOver    bool                // new media comes on another node
+	longest       time.Duration       // duration of the longest segment so far
+	total         time.Duration       // duration of all segments so far
+	parts         uint32              // so far
+	recovered     uint32              // parts that were there when it was opened
+	spans         media.Spans         // of all whole segments, if it is recorded
+	changed       chan struct{}       // closed at each change
+	rendered      map[Query]*hls.Text // playlists of the current state
+	segmentWindow                     // numbers are those on disk; segments of other nodes are below 0
 }
 
 // segmentWindow holds the segments that playlists show: those of the last minute.
@@ -79,7 +81,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 	}
 	r := &rendition{
 		name: name, base: base, limit: &diskLimit{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
-		discontinuity: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
+		discontinuity: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query]*hls.Text{},
 	}
 	r.record.Store(record)
 	for i := 0; ; i++ {
@@ -164,6 +166,13 @@ func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	r.discontinuity = r.discontinuity && !opens
 	segment.Parts = append(segment.Parts, part)
 	return segment, nil
+}
+
+// endAt corrects where the newest part of the open segment ends.
+func (r *rendition) endAt(at int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = r.open.EndAt(at)
 }
 
 // EndSegment ends the open segment.
@@ -361,7 +370,7 @@ func (r *rendition) has(segment int64, part int) bool {
 // How far ahead of what there is a player may wait for something.
 const (
 	maxSegmentsAhead = 2
-	maxPartsAhead    = 15
+	maxAhead         = 3 * time.Second // in parts
 )
 
 // await waits until the rendition has the segment or part of a query.
@@ -381,7 +390,7 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 			return ErrHandedOver
 		case q.Segment > newest+maxSegmentsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_msn: segment %d is too far ahead, the newest is %d", q.Segment, newest)
-		case ahead > maxPartsAhead:
+		case ahead > r.maxPartsAhead():
 			return weir.Errorf(weir.Refused, "_HLS_part: part %d of segment %d is too far ahead", q.Part, q.Segment)
 		}
 		select {
@@ -390,6 +399,12 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 			return weir.Wrap(weir.Busy, context.Cause(ctx), "segment %d was not ready in time", q.Segment)
 		}
 	}
+}
+
+// maxPartsAhead returns how many parts ahead a player may ask for.
+func (r *rendition) maxPartsAhead() int {
+	target := cmp.Or(r.partTarget, partTarget(DefaultPart))
+	return int((maxAhead + target - 1) / target)
 }
 
 // partsAhead returns how many parts of its segment must come before the part of a query. After the
@@ -406,18 +421,19 @@ func (r *rendition) partsAhead(q Query) int {
 }
 
 // playlist returns the current playlist.
-func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
+func (r *rendition) playlist(q Query, reports []hls.Report) (*hls.Text, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// A player that waits for a segment of another node has not seen those that a delta update skips.
-	key := Query{Low: q.Low, Skip: q.Skip && (q.Segment < 0 || q.Segment >= r.base)}
+	low := q.Low && r.partTarget > 0
+	key := Query{Low: low, Skip: low && q.Skip && (q.Segment < 0 || q.Segment >= r.base)}
 	if text, ok := r.rendered[key]; ok {
 		return text, nil
 	}
 	w := cmaf.LiveWindow{
 		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
-		Target: max(SegmentTarget, r.longest), PartTarget: PartTarget, Ended: r.ended,
-		Low: q.Low, Skip: key.Skip, PartsFrom: r.partsFrom, Reports: reports,
+		Target: max(SegmentTarget, r.longest), PartTarget: r.partTarget, Ended: r.ended,
+		Low: low, Skip: key.Skip, PartsFrom: r.partsFrom, Reports: reports,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {
 		w.Segments, w.Tracks = append(slices.Clip(w.Segments), r.open), append(slices.Clip(w.Tracks), r.track)
@@ -428,7 +444,7 @@ func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.rendered[key] = list.Text()
+	r.rendered[key] = hls.NewText(list.Text())
 	return r.rendered[key], nil
 }
 

@@ -35,6 +35,7 @@ type renditions struct {
 	unrecorded string                  // why; "" = it ended before a restart
 	limit      diskLimit               // of the disk
 	published  func(lag time.Duration) // see Options
+	partTarget time.Duration           // maximum duration of a part; 0 = playlists have none
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -104,7 +105,7 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 	if err != nil {
 		return nil, err
 	}
-	r.limit, r.published = &a.limit, a.published
+	r.limit, r.published, r.partTarget = &a.limit, a.published, a.partTarget
 	if a.record && a.full {
 		a.protect(r)
 	}
@@ -147,7 +148,8 @@ func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*r
 	if err != nil {
 		return nil, err
 	}
-	r.bitrate, r.earlier, r.limit, r.published = profile.Bitrate, a.earlier, &a.limit, a.published
+	r.bitrate, r.earlier = profile.Bitrate, a.earlier
+	r.limit, r.published, r.partTarget = &a.limit, a.published, a.partTarget
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rungs = append(a.rungs, r)

@@ -56,6 +56,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 	}
 	s.renditions = renditions{
 		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Recorded(), created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier, published: o.Published,
+		partTarget: partTarget(o.partDuration(&info)),
 	}
 	if info.Record && info.Unrecorded {
 		s.renditions.neverRecord(quotaUsedUp)

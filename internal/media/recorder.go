@@ -276,6 +276,7 @@ func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ends = append(r.ends, size+length)
+	r.begun = r.begun.EndAt(part.Start)
 	r.begun.Parts = append(r.begun.Parts, part)
 	return nil
 }

@@ -96,29 +96,30 @@ func (e *edge) close() {
 // fetched is a response of an origin node.
 type fetched struct {
 	body    []byte
-	kind    string // content type
+	text    func() *hls.Text // the same as a playlist, prepared on the first call
+	kind    string           // content type
 	caching endpoint.Caching
 	length  time.Duration // of media
 
 	update    sync.Once // sets the two below
-	delta     []byte    // the playlist without its older segments; nil = there is none
+	delta     *hls.Text // the playlist without its older segments; nil = there is none
 	deltaFrom int64     // the number of the first segment in it
 }
 
 // updateFor returns the playlist without older segments, for a player that waits for a segment and
 // has those before it. A player that lacks some of the older ones gets the whole playlist.
-func (f *fetched) updateFor(segment int64) []byte {
+func (f *fetched) updateFor(segment int64) *hls.Text {
 	f.update.Do(func() {
 		_, list, err := hls.Parse(f.body)
 		if err != nil || list == nil {
 			return
 		}
 		if d := list.Delta(); d.Skipped > list.Skipped {
-			f.delta, f.deltaFrom = d.Text(), d.Sequence+int64(d.Skipped)
+			f.delta, f.deltaFrom = hls.NewText(d.Text()), d.Sequence+int64(d.Skipped)
 		}
 	})
 	if f.delta == nil || f.deltaFrom > segment {
-		return f.body
+		return f.text()
 	}
 	return f.delta
 }
@@ -241,7 +242,10 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	}
 	nanoseconds, _ := strconv.ParseInt(response.Header.Get(lengthHeader), 10, 64)
 	h := response.Header
-	return &fetched{body: body, kind: h.Get("Content-Type"), caching: endpoint.CachingOf(h), length: time.Duration(nanoseconds)}, nil
+	return &fetched{
+		body: body, text: sync.OnceValue(func() *hls.Text { return hls.NewText(body) }),
+		kind: h.Get("Content-Type"), caching: endpoint.CachingOf(h), length: time.Duration(nanoseconds),
+	}, nil
 }
 
 func errorOf(status int, body []byte) error {
@@ -345,7 +349,7 @@ func (s *Server) fromOrigin(w *endpoint.Response, req *request, route string, he
 		// The origin node does not answer, and the encoder may connect to another one, or has just
 		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.cache.get(t.state, time.Now()); ok {
-			f, err = &fetched{body: last.body, kind: last.kind, caching: keepPlaylist}, nil
+			f, err = &fetched{body: last.body, text: last.text, kind: last.kind, caching: keepPlaylist}, nil
 		} else if req.broadcast != nil && req.broadcast.HandedOver() && t.state != "" {
 			return here(w, req.withoutWait())
 		}
@@ -413,13 +417,13 @@ func (s *Server) writeFetched(w *endpoint.Response, req *request, route string, 
 		if req.URL.Query().Get("ll") == "0" {
 			behind = "?ll=0"
 		}
-		return cached(w, req, typePlaylist, f.caching, hls.WrapURIs(f.body, req.below(""), behind))
+		return sendPlaylist(w, req, f.caching, f.text().Wrap(req.below(""), behind))
 	case routeMedia, routeDVRMedia:
-		text := f.body
+		text := f.text()
 		if q, err := parseQuery(req.URL.Query()); route == routeMedia && err == nil && q.Skip && q.Segment >= 0 {
 			text = f.updateFor(q.Segment)
 		}
-		return cached(w, req, typePlaylist, f.caching, hls.WrapURIs(text, req.below(name), ""))
+		return sendPlaylist(w, req, f.caching, text.Wrap(req.below(name), ""))
 	case routeSegment:
 		if p, _ := parseFileName(file); p.init {
 			return s.initSegment(w, req, name, f.body)

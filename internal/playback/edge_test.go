@@ -79,7 +79,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *f
 	t.Cleanup(st.Close)
 	h := &fixture{TB: t, database: url, store: st, media: storage, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, Upload: storage, SessionTimeout: time.Minute, Log: log}); err != nil {
+	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, Upload: storage, SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	peers, err := OpenPeers(t.Context(), st)
@@ -234,7 +234,7 @@ func TestEdgeWaitsForHandover(t *testing.T) {
 	a, b, _ := twoNodes(t)
 	c := newNode(t, a.database, "node-c", a.media, &counts{of: map[string]int{}})
 	for _, h := range []*fixture{a, b, c} {
-		h.server.reloadWait, h.server.partWait = time.Minute, 10*time.Millisecond
+		h.server.reloadWait, h.server.partMargin = time.Minute, 10*time.Millisecond
 	}
 	a.runHub()
 	s := a.newStream(nil)
@@ -318,7 +318,7 @@ func (h *fixture) stored(session, name string) []cmaf.Segment {
 func TestEdgeAsksOnce(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
-	a.server.reloadWait, a.server.partWait = time.Minute, time.Minute
+	a.server.reloadWait, a.server.partMargin = time.Minute, time.Minute
 	s, e := a.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	list := b.under(s.PlaybackID, "source/index.m3u8")

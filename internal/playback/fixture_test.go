@@ -102,7 +102,7 @@ func newFixtureOn(t testing.TB, media blob.Store, st *store.Store) *fixture {
 	var err error
 	h := &fixture{TB: t, store: st, media: media, logged: &journal{}, sessions: t.TempDir()}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: h.sessions, SessionTimeout: time.Minute, Log: log})
+	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: h.sessions, SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

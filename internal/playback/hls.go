@@ -58,7 +58,7 @@ func (s *Server) master(w *endpoint.Response, req *request) error {
 			return err
 		}
 	}
-	return s.text(w, req, typePlaylist, m.Playlist().Text())
+	return s.text(w, req, m.Playlist().Text())
 }
 
 // playlist answers with the media playlist of a rendition of an asset.
@@ -85,7 +85,7 @@ func (s *Server) playlist(w *endpoint.Response, req *request) error {
 	if !inTS(req.path) {
 		list.Version = 6 // EXT-X-MAP, even if there is no segment yet
 		list.Segments = index.Entries(numbered(".m4s"), func(n int) string { return below + initName(index.InitOf(n)) })
-		return s.text(w, req, typePlaylist, list.Text())
+		return s.text(w, req, list.Text())
 	}
 	if !fitsTS(r) {
 		return weir.Errorf(weir.NotFound, "the codecs of the rendition are not supported in MPEG-TS; use index.m3u8")
@@ -95,7 +95,7 @@ func (s *Server) playlist(w *endpoint.Response, req *request) error {
 		extra = req.title.extraTS(r)
 	}
 	list.Segments = index.Entries(numbered(".ts"), nil, extra...)
-	return s.text(w, req, typePlaylist, list.Text())
+	return s.text(w, req, list.Text())
 }
 
 // initName returns the name of the init segment after k changes of the coding.
@@ -143,26 +143,44 @@ func growingTarget(r rendition, segments []cmaf.Segment) time.Duration {
 	return first.Truncate(time.Second) + 2*time.Second
 }
 
-// text answers with a playlist or another generated text of an asset.
-func (s *Server) text(w *endpoint.Response, req *request, kind string, text []byte) error {
+// text answers with a playlist of an asset.
+func (s *Server) text(w *endpoint.Response, req *request, text []byte) error {
 	caching := endpoint.For(time.Second)
 	if req.title.done {
 		caching = endpoint.For(10 * time.Second)
 	}
-	return cached(w, req, kind, caching, text)
+	return sendPlaylist(w, req, caching, hls.NewText(text))
+}
+
+// sendPlaylist answers with a playlist, compressed if the client takes that. caching is used if the
+// content is the same for all viewers.
+func sendPlaylist(w *endpoint.Response, req *request, caching endpoint.Caching, text *hls.Text) error {
+	h, body, tag := w.Header(), text.Plain, text.Tag
+	h.Add("Vary", "Accept-Encoding")
+	// A playlist of one viewer's own is not worth the CPU time of compression.
+	if req.title.shared() && req.Header.Get("Range") == "" && endpoint.AcceptsGzip(req.Request) {
+		body, tag = text.Gzip(), tag+"-gzip"
+		h.Set("Content-Encoding", "gzip")
+	}
+	return cachedAs(w, req, typePlaylist, caching, tag, body)
 }
 
 // cached answers with a generated body. caching is used if the content is the same for all viewers.
-func cached(w *endpoint.Response, req *request, kind string, caching endpoint.Caching, text []byte) error {
+func cached(w *endpoint.Response, req *request, kind string, caching endpoint.Caching, body []byte) error {
+	sum := sha256.Sum256(body)
+	return cachedAs(w, req, kind, caching, hex.EncodeToString(sum[:12]), body)
+}
+
+// cachedAs is cached for a body that a tag names.
+func cachedAs(w *endpoint.Response, req *request, kind string, caching endpoint.Caching, tag string, body []byte) error {
 	if !req.title.shared() {
 		caching = endpoint.PrivateRevalidate
 	}
-	sum := sha256.Sum256(text)
 	h := w.Header()
 	h.Set("Content-Type", kind)
-	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
+	h.Set("ETag", `"`+tag+`"`)
 	caching.Set(h)
-	return serveContent(w, req, bytes.NewReader(text))
+	return serveContent(w, req, bytes.NewReader(body))
 }
 
 // segment answers with the init segment or a segment of a rendition.

@@ -26,8 +26,8 @@ const (
 	// reloadWait is the maximum time of a blocking playlist reload: three target durations. After
 	// that, the player gets the current playlist.
 	reloadWait = 3 * live.SegmentTarget
-	// partWait is three times the target duration of parts, and a margin for the encoder.
-	partWait = 3*live.PartTarget + 470*time.Millisecond
+	// partMargin is how much longer than three parts a player waits for a part: for the encoder.
+	partMargin = 500 * time.Millisecond
 )
 
 // As RFC 8216bis advises, the response to a blocking reload is valid for six target durations, another
@@ -124,7 +124,7 @@ func (s *Server) dvrPlaylist(w *endpoint.Response, req *request) error {
 	if err != nil {
 		return err
 	}
-	return cached(w, req, typePlaylist, keepPlaylist, hls.WrapURIs(text, req.below(name), ""))
+	return sendPlaylist(w, req, keepPlaylist, hls.NewText(text).Wrap(req.below(name), ""))
 }
 
 func (s *Server) writeMaster(w *endpoint.Response, req *request, m cmaf.Master) error {
@@ -141,11 +141,11 @@ func (s *Server) writeMaster(w *endpoint.Response, req *request, m cmaf.Master) 
 			return err
 		}
 	}
-	list := m.Playlist().Text()
+	list := hls.NewText(m.Playlist().Text())
 	if req.URL.Query().Get("ll") == "0" {
-		list = hls.WrapURIs(list, "", "?ll=0")
+		list = list.Wrap("", "?ll=0")
 	}
-	return cached(w, req, typePlaylist, keepPlaylist, list)
+	return sendPlaylist(w, req, keepPlaylist, list)
 }
 
 // presentable removes renditions without media from a master playlist, and reports whether it can
@@ -176,7 +176,7 @@ func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
 		return err
 	}
 	start, caching := time.Now(), keepPlaylist
-	var text []byte
+	var text *hls.Text
 	if q.Segment < 0 {
 		text, err = req.broadcast.Playlist(req.Context(), name, q)
 	} else {
@@ -200,7 +200,7 @@ func (s *Server) livePlaylist(w *endpoint.Response, req *request) error {
 	if err := s.admitAgain(req, start); err != nil {
 		return err
 	}
-	return cached(w, req, typePlaylist, caching, hls.WrapURIs(text, req.below(name), ""))
+	return sendPlaylist(w, req, caching, text.Wrap(req.below(name), ""))
 }
 
 func parseQuery(query url.Values) (live.Query, error) {
@@ -316,7 +316,7 @@ func (s *Server) openFile(req *request, name string, p mediaFile) (io.ReadSeekCl
 	if p.part < 0 {
 		return req.broadcast.Segment(name, p.segment)
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), s.partWait)
+	ctx, cancel := context.WithTimeout(req.Context(), 3*req.broadcast.PartDuration()+s.partMargin)
 	defer cancel()
 	s.waits.Add(1)
 	body, size, err := req.broadcast.Part(ctx, name, p.segment, p.part)

@@ -1,6 +1,7 @@
 package playback
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -217,7 +218,7 @@ func (h *fixture) waiting(n int64) {
 func TestLiveWaits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
-	h.server.reloadWait, h.server.partWait = time.Minute, time.Minute
+	h.server.reloadWait, h.server.partMargin = time.Minute, time.Minute
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	list := h.under(s.PlaybackID, "source/index.m3u8")
@@ -260,7 +261,7 @@ func TestLiveFirstSegment(t *testing.T) {
 func TestLivePartTimeout(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
-	h.server.partWait = 10 * time.Millisecond
+	h.server.partMargin = 10 * time.Millisecond
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	list := h.under(s.PlaybackID, "source/index.m3u8")
@@ -268,7 +269,7 @@ func TestLivePartTimeout(t *testing.T) {
 	if g := h.get(h.hinted(list, text)); g.StatusCode != http.StatusNotFound || g.Header.Get("Cache-Control") != "public, max-age=1" {
 		t.Errorf("a part that does not come answers %d, to be kept %q", g.StatusCode, g.Header.Get("Cache-Control"))
 	}
-	h.server.partWait = time.Hour
+	h.server.partMargin = time.Hour
 	n, p := h.next(text)
 	for _, path := range []string{
 		fmt.Sprintf("source/%d.%d.m4s", n, p+1), fmt.Sprintf("source/%d.0.m4s", n+2), fmt.Sprintf("source/%d.m4s", n), "source/0.99.m4s", "source/9223372036854775807.0.m4s",
@@ -343,11 +344,46 @@ func TestLiveHeadersForPages(t *testing.T) {
 	}
 }
 
+// Playlists are compressed for who takes that, and caches can tell the forms apart. A range is of the
+// plain form.
+func TestPlaylistsAreCompressed(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	s, e := h.broadcast(nil, 5*time.Second)
+	e.Close(true)
+	for _, path := range []string{"index.m3u8", "source/index.m3u8", "source/index.m3u8?ll=0"} {
+		url := h.under(s.PlaybackID, path)
+		plain, small := h.want(url, "Accept-Encoding", "identity"), h.want(url, "Accept-Encoding", "br, gzip;q=0.5")
+		if got := small.Header.Get("Content-Encoding"); got != "gzip" {
+			t.Errorf("%s: Content-Encoding %q", path, got)
+			continue
+		}
+		unpacked, err := gzip.NewReader(strings.NewReader(small.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(unpacked)
+		if err != nil || string(text) != plain.body || len(small.body) >= len(plain.body) {
+			t.Errorf("%s: %d bytes are\n%s\nwant those of\n%s", path, len(small.body), text, plain.body)
+		}
+		tag, other := plain.Header.Get("ETag"), small.Header.Get("ETag")
+		if tag == "" || tag == other || plain.Header.Get("Vary") != "Accept-Encoding" || small.Header.Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: ETags %s and %s, Vary %q and %q", path, tag, other, plain.Header.Get("Vary"), small.Header.Get("Vary"))
+		}
+		if again := h.get(url, "Accept-Encoding", "gzip", "If-None-Match", other); again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s: who has it gets %d", path, again.StatusCode)
+		}
+		if part := h.get(url, "Accept-Encoding", "gzip", "Range", "bytes=0-6"); part.StatusCode != http.StatusPartialContent || part.body != "#EXTM3U" {
+			t.Errorf("%s: a range is %d %q", path, part.StatusCode, part.body)
+		}
+	}
+}
+
 // A request ends when its viewer leaves.
 func TestLiveViewerLeaves(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
-	h.server.reloadWait, h.server.partWait = time.Hour, time.Hour
+	h.server.reloadWait, h.server.partMargin = time.Hour, time.Hour
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	list := h.under(s.PlaybackID, "source/index.m3u8")
@@ -658,7 +694,7 @@ func FuzzPiece(f *testing.F) {
 // No request of a player causes an internal error.
 func FuzzLive(f *testing.F) {
 	h := newFixture(f, newDisk(f))
-	h.server.reloadWait, h.server.partWait = time.Millisecond, time.Millisecond
+	h.server.reloadWait, h.server.partMargin = time.Millisecond, time.Millisecond
 	public, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	private, e2 := h.broadcast(&weir.PlaybackPolicy{Type: weir.PolicyJWT}, 5*time.Second)

@@ -64,7 +64,7 @@ type Server struct {
 	rendering  chan struct{}               // limits concurrent muxing: each takes the memory of a segment
 	timeout    time.Duration               // for reading writeStep of a response
 	reloadWait time.Duration               // maximum time of a blocking playlist reload
-	partWait   time.Duration               // maximum time of waiting for a part
+	partMargin time.Duration               // see there
 
 	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 	stale          atomic.Int64 // responses while the database did not respond
@@ -78,7 +78,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	}
 	opt.Media = impatient{opt.Media, storageWait}
 	s := &Server{
-		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait, control: control,
+		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partMargin: partMargin, control: control,
 		titles:     titles{store: opt.Store, media: opt.Media, known: store.Recent[*title]{Store: opt.Store, Max: maxKnown}, cached: map[string]*cachedTitle{}},
 		recordings: store.Recent[lastRecording]{Store: opt.Store, Max: maxRecordings},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),

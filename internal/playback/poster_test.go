@@ -19,7 +19,7 @@ func TestLivePoster(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	dir := t.TempDir()
-	hub, err := live.New(t.Context(), live.Options{Store: h.store, Dir: dir, SessionTimeout: time.Minute, Log: h.server.Log})
+	hub, err := live.New(t.Context(), live.Options{Store: h.store, Dir: dir, SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: h.server.Log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestPosterIsNotReady(t *testing.T) {
 	}
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	hub, err := live.New(t.Context(), live.Options{
-		Store: h.store, Dir: dir, SessionTimeout: time.Minute, Log: h.server.Log, FFmpeg: worktest.Engine(t, newDisk(t)).FFmpeg,
+		Store: h.store, Dir: dir, SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: h.server.Log, FFmpeg: worktest.Engine(t, newDisk(t)).FFmpeg,
 	})
 	if err != nil {
 		t.Fatal(err)

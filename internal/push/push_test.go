@@ -203,7 +203,7 @@ func start(t *testing.T, run func(context.Context) error) (stop func()) {
 func (s *testHub) startHub() {
 	s.Helper()
 	hub, err := live.New(s.Context(), live.Options{
-		Store: s.store, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: s.log,
+		Store: s.store, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: s.log,
 		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.manager.Targets(sessionID) },
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	}
 	o := live.Options{
 		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, FFmpeg: s.engine,
-		SessionTimeout: s.cfg.SessionTimeout, Log: s.logger("live"),
+		SessionTimeout: s.cfg.SessionTimeout, PartDuration: s.cfg.PartDuration, Log: s.logger("live"),
 		Space: func() (left live.Space, err error) {
 			left.Free, left.Keep, err = blob.Room(s.cfg.Data, s.cfg.MinFree)
 			return left, err

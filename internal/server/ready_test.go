@@ -30,7 +30,7 @@ func TestReadiness(t *testing.T) {
 	}
 	free := live.Space{Free: 100, Keep: 100}
 	hub, err := live.New(t.Context(), live.Options{
-		Store: st, Dir: t.TempDir(), Node: "here", SessionTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Store: st, Dir: t.TempDir(), Node: "here", SessionTimeout: time.Minute, PartDuration: live.DefaultPart, Log: slog.New(slog.DiscardHandler),
 		Space: func() (live.Space, error) { return free, nil },
 	})
 	if err != nil {

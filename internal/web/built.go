@@ -168,7 +168,7 @@ func (b *Built) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if name == verifier {
 		h.Set("Content-Security-Policy", verifierPolicy)
 	}
-	zipped := strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+	zipped := endpoint.AcceptsGzip(r)
 	if zipped {
 		h.Set("Content-Encoding", "gzip")
 	}

@@ -282,7 +282,7 @@ func (d *Docs) send(w http.ResponseWriter, r *http.Request, status int, made ren
 		}
 	}
 	content := made.zipped
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if endpoint.AcceptsGzip(r) {
 		h.Set("Content-Encoding", "gzip")
 	} else {
 		var err error

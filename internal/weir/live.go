@@ -272,7 +272,7 @@ func (s *Stream) EndedBy(before *Stream) Ending {
 func NewSession(s *Stream, now time.Time) Session {
 	return Session{
 		ID: NewID(), Kind: "session", Name: s.Name, ParentID: s.ID, UserID: s.UserID, ProjectID: s.ProjectID,
-		PlaybackID: s.PlaybackID, CreatedAt: At(now), Record: s.Record, C2PA: s.C2PA,
+		PlaybackID: s.PlaybackID, CreatedAt: At(now), Record: s.Record, C2PA: s.C2PA, PartDuration: s.PartDuration,
 	}
 }
 

@@ -95,7 +95,7 @@ func (n NewStream) Replace(s *Stream, caller *Caller, now time.Time) error {
 	made, err := n.Stream(caller, now)
 	s.Name, s.CreatorID, s.UserTags, s.Record, s.RecordingSpec = made.Name, made.CreatorID, made.UserTags, made.Record, made.RecordingSpec
 	s.Profiles, s.PlaybackPolicy, s.Pull, s.ObjectStoreID = made.Profiles, made.PlaybackPolicy, made.Pull, made.ObjectStoreID
-	s.Multistream, s.Suspended, s.PublicClips, s.C2PA = made.Multistream, false, made.PublicClips, made.C2PA
+	s.Multistream, s.Suspended, s.PublicClips, s.C2PA, s.PartDuration = made.Multistream, false, made.PublicClips, made.C2PA, made.PartDuration
 	return err
 }
 

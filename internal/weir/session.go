@@ -22,6 +22,7 @@ type Session struct {
 	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
 	C2PA               bool           `json:"c2pa,omitempty"`            // its recording is signed
 	Profiles           []Profile      `json:"profiles,omitzero"`         // empty = only the source
+	PartDuration       *float64       `json:"partDuration,omitempty"`    // that of the stream when the session began
 	RecordingStatus    string         `json:"recordingStatus,omitempty"` // set on read, from the asset of the recording
 	AssetID            string         `json:"assetId,omitempty"`         // of the recording, if there is one
 	RecordingURL       string         `json:"recordingUrl,omitempty"`

@@ -34,8 +34,9 @@ type Stream struct {
 	Profiles           []Profile       `json:"profiles"`
 	Multistream        Multistream     `json:"multistream"`
 	PlaybackPolicy     *PlaybackPolicy `json:"playbackPolicy,omitempty"`
-	PublicClips        *bool           `json:"publicClips,omitempty"` // viewers may clip it; nil = as the server's setting says
-	Renditions         struct{}        `json:"renditions"`            // always empty; SDKs know it
+	PublicClips        *bool           `json:"publicClips,omitempty"`  // viewers may clip it; nil = as the server's setting says
+	PartDuration       *float64        `json:"partDuration,omitempty"` // of low latency, in seconds; 0 = no parts; nil = as the server's setting says
+	Renditions         struct{}        `json:"renditions"`             // always empty; SDKs know it
 	Counters
 	Deleted       bool   `json:"-"`
 	ObjectStoreID string `json:"-"`
@@ -98,6 +99,18 @@ type TargetSpec struct {
 // SourceProfile is the name of the rendition that is the source itself.
 const SourceProfile = "source"
 
+// The limits of the duration of parts, in seconds. Shorter ones would not be equally long at all
+// usual frame rates; longer ones are segments.
+const (
+	MinPartDuration = 0.2
+	MaxPartDuration = 1.0
+)
+
+// ValidPartDuration reports whether parts can be so many seconds long; 0 = there are none.
+func ValidPartDuration(seconds float64) bool {
+	return seconds == 0 || seconds >= MinPartDuration && seconds <= MaxPartDuration
+}
+
 // NewStream is the body that creates a stream. openapi.yaml accepts members that old SDKs send and
 // that weir ignores.
 type NewStream struct {
@@ -113,6 +126,7 @@ type NewStream struct {
 	Pull           *Pull           `json:"pull"`
 	ObjectStoreID  string          `json:"objectStoreId"`
 	PublicClips    *bool           `json:"publicClips"`
+	PartDuration   *float64        `json:"partDuration"`
 }
 
 // Stream returns the stream that the body describes, without its multistream targets: they need the
@@ -124,7 +138,7 @@ func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
 		CreatorID: n.CreatorID, UserTags: compact(n.UserTags), CreatedAt: At(now), CreatedByTokenName: caller.TokenName,
 		PlaybackID: NewPlaybackID(id), StreamKey: NewStreamKey(id), Record: n.Record, RecordingSpec: n.RecordingSpec, C2PA: n.C2PA,
 		Profiles: DefaultProfiles(), Multistream: Multistream{Targets: []TargetRef{}}, PlaybackPolicy: n.PlaybackPolicy,
-		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID, PublicClips: n.PublicClips,
+		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID, PublicClips: n.PublicClips, PartDuration: n.PartDuration,
 	}
 	if n.Profiles != nil {
 		s.Profiles = *n.Profiles
@@ -145,6 +159,7 @@ type StreamPatch struct {
 	C2PA           *bool                    `json:"c2pa"`
 	UserTags       json.RawMessage          `json:"userTags"`
 	PublicClips    Nullable[bool]           `json:"publicClips"`
+	PartDuration   Nullable[float64]        `json:"partDuration"`
 }
 
 // Apply changes s as the patch says. Multistream is left to the caller: it needs the store, and
@@ -186,6 +201,9 @@ func (p StreamPatch) Apply(s *Stream) error {
 	if p.PublicClips.Set {
 		s.PublicClips = p.PublicClips.Value
 	}
+	if p.PartDuration.Set {
+		s.PartDuration = p.PartDuration.Value
+	}
 	return s.validate()
 }
 
@@ -209,6 +227,9 @@ func (s *Stream) validate() error {
 	}
 	if err := s.PlaybackPolicy.validate(); err != nil {
 		return err
+	}
+	if s.PartDuration != nil && !ValidPartDuration(*s.PartDuration) {
+		return Errorf(Refused, "partDuration: must be 0, for no parts, or from %g to %g seconds", MinPartDuration, MaxPartDuration)
 	}
 	completeLive(s.Profiles)
 	if err := checkProfiles(Refused, s.Profiles); err != nil {
