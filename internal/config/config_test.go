@@ -83,6 +83,7 @@ func TestDefaults(t *testing.T) {
 		Drain:            30 * time.Second,
 		Stale:            15 * time.Minute,
 		LogLevel:         slog.LevelInfo,
+		PartDuration:     200 * time.Millisecond,
 		RateLimit:        200,
 		AccountRateLimit: 1000,
 		MaxPendingTasks:  100,

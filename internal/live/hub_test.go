@@ -21,6 +21,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
+	"weir/internal/hls"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
@@ -243,6 +244,13 @@ func (s *testHub) playlist(name string, q Query) string {
 	text, err := s.broadcast().Playlist(s.Context(), name, q)
 	if err != nil {
 		s.Fatal(err)
+	}
+	return string(text.Plain)
+}
+
+func plainOf(text *hls.Text) string {
+	if text == nil {
+		return ""
 	}
 	return string(text.Plain)
 }
@@ -556,7 +564,7 @@ func firstSegmentsTogether(t *testing.T) {
 	b := s.broadcast()
 	go func() {
 		text, err := b.Playlist(t.Context(), audioName, plain)
-		playlist <- fmt.Sprintf("%s%v", text, err)
+		playlist <- plainOf(text) + fmt.Sprint(err)
 	}()
 	synctest.Wait()
 	select {
@@ -599,7 +607,7 @@ func waitAfterALongSegment(t *testing.T) {
 	b := s.broadcast()
 	go func() {
 		text, err := b.Playlist(t.Context(), videoName, Query{Low: true, Segment: 0, Part: 20})
-		playlist <- fmt.Sprintf("%s%v", text, err)
+		playlist <- plainOf(text) + fmt.Sprint(err)
 	}()
 	synctest.Wait()
 	select {

@@ -106,6 +106,10 @@ type fetched struct {
 	deltaFrom int64     // the number of the first segment in it
 }
 
+func newFetched(body []byte) *fetched {
+	return &fetched{body: body, text: sync.OnceValue(func() *hls.Text { return hls.NewText(body) })}
+}
+
 // updateFor returns the playlist without older segments, for a player that waits for a segment and
 // has those before it. A player that lacks some of the older ones gets the whole playlist.
 func (f *fetched) updateFor(segment int64) *hls.Text {
@@ -242,10 +246,9 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	}
 	nanoseconds, _ := strconv.ParseInt(response.Header.Get(lengthHeader), 10, 64)
 	h := response.Header
-	return &fetched{
-		body: body, text: sync.OnceValue(func() *hls.Text { return hls.NewText(body) }),
-		kind: h.Get("Content-Type"), caching: endpoint.CachingOf(h), length: time.Duration(nanoseconds),
-	}, nil
+	f := newFetched(body)
+	f.kind, f.caching, f.length = h.Get("Content-Type"), endpoint.CachingOf(h), time.Duration(nanoseconds)
+	return f, nil
 }
 
 func errorOf(status int, body []byte) error {

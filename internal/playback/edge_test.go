@@ -687,14 +687,14 @@ func TestUpdateFor(t *testing.T) {
 		list.Segments = append(list.Segments, hls.Segment{File: hls.File{URI: strconv.Itoa(40+n) + ".m4s"}, Duration: 2 * time.Second})
 	}
 	whole, delta := list.Text(), list.Delta()
-	f := &fetched{body: whole}
+	f := newFetched(whole)
 	for segment, want := range map[int64][]byte{40: whole, 53: whole, 54: delta.Text(), 60: delta.Text()} {
-		if diff := cmp.Diff(string(want), string(f.updateFor(segment))); diff != "" {
+		if diff := cmp.Diff(string(want), string(f.updateFor(segment).Plain)); diff != "" {
 			t.Errorf("a player that asks for segment %d (-want +got):\n%s", segment, diff)
 		}
 	}
 	for _, text := range []string{"", "#EXTM3U\n", "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nx\n"} {
-		if got := string((&fetched{body: []byte(text)}).updateFor(9)); got != text {
+		if got := string(newFetched([]byte(text)).updateFor(9).Plain); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
 	}

@@ -232,7 +232,7 @@ func (s *Server) thumbnailList(w *endpoint.Response, req *request) error {
 		}
 		text = bytes.Join(lines, nil)
 	}
-	return s.text(w, req, "text/vtt; charset=utf-8", text)
+	return cached(w, req, "text/vtt; charset=utf-8", req.title.keepText(), text)
 }
 
 func (s *Server) poster(w *endpoint.Response, req *request) error {

@@ -122,6 +122,7 @@ func newFixtureOn(t testing.TB, media blob.Store, st *store.Store) *fixture {
 		}()
 		h.server.ServeHTTP(w, r)
 	}))
+	h.web.Client().Transport.(*http.Transport).DisableCompression = true // tests see what is sent
 	t.Cleanup(h.web.Close)
 	h.ann = h.newUser("ann")
 	return h

@@ -145,11 +145,15 @@ func growingTarget(r rendition, segments []cmaf.Segment) time.Duration {
 
 // text answers with a playlist of an asset.
 func (s *Server) text(w *endpoint.Response, req *request, text []byte) error {
-	caching := endpoint.For(time.Second)
-	if req.title.done {
-		caching = endpoint.For(10 * time.Second)
+	return sendPlaylist(w, req, req.title.keepText(), hls.NewText(text))
+}
+
+// keepText returns for how long playlists and other lists of an asset are valid.
+func (t *title) keepText() endpoint.Caching {
+	if t.done {
+		return endpoint.For(10 * time.Second)
 	}
-	return sendPlaylist(w, req, caching, hls.NewText(text))
+	return endpoint.For(time.Second)
 }
 
 // sendPlaylist answers with a playlist, compressed if the client takes that. caching is used if the
@@ -161,6 +165,7 @@ func sendPlaylist(w *endpoint.Response, req *request, caching endpoint.Caching, 
 	if req.title.shared() && req.Header.Get("Range") == "" && endpoint.AcceptsGzip(req.Request) {
 		body, tag = text.Gzip(), tag+"-gzip"
 		h.Set("Content-Encoding", "gzip")
+		h.Set("Content-Length", strconv.Itoa(len(body))) // net/http leaves it out of what is encoded
 	}
 	return cachedAs(w, req, typePlaylist, caching, tag, body)
 }

@@ -354,8 +354,8 @@ func TestPlaylistsAreCompressed(t *testing.T) {
 	for _, path := range []string{"index.m3u8", "source/index.m3u8", "source/index.m3u8?ll=0"} {
 		url := h.under(s.PlaybackID, path)
 		plain, small := h.want(url, "Accept-Encoding", "identity"), h.want(url, "Accept-Encoding", "br, gzip;q=0.5")
-		if got := small.Header.Get("Content-Encoding"); got != "gzip" {
-			t.Errorf("%s: Content-Encoding %q", path, got)
+		if got := small.Header.Get("Content-Encoding"); got != "gzip" || small.ContentLength != int64(len(small.body)) {
+			t.Errorf("%s: Content-Encoding %q, Content-Length %d", path, got, small.ContentLength)
 			continue
 		}
 		unpacked, err := gzip.NewReader(strings.NewReader(small.body))
