@@ -39,7 +39,7 @@ test: ready ## install what the tests need and run all of them
 
 # What the tests need: programs, npm packages, and the weirs that e2e drives.
 ready:
-	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm pgbouncer php postgresql python-jwt srt-live-transmit
+	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm pgbouncer php postgresql python-jwt srt-live-transmit varnishd
 	$(MAKE) --no-print-directory $(NPM:%=%/node_modules/.package-lock.json)
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	go build -buildvcs=false -o $(PLAIN_BINARY) . # of the packages that e2e needs anyway

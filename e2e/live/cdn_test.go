@@ -1,0 +1,234 @@
+package live
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/e2e/harness"
+)
+
+// TestCaches plays a live stream through the files of packaging/cdn, to viewers that know the rules and
+// to hls.js. A crowd must not reach weir through them, and what one viewer may play is for no other.
+func TestCaches(t *testing.T) {
+	for name, start := range map[string]func(*testing.T, string) string{"nginx": nginxCache, "varnish": varnishCache} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := harness.NewWeir(t)
+			rtmp := harness.FreeAddr(t)
+			w.Start("--rtmp", rtmp)
+			origin := newCountingOrigin(t, w.URL)
+			address := start(t, origin.URL)
+			s := newStream(w, rtmp)
+			missing := origin.askedBy(10, address+"/hls/"+s.playback+"/index.m3u8", http.StatusNotFound)
+			if missing > 3 {
+				t.Errorf("10 viewers who wait for the show ask weir %d times", missing)
+			}
+			e := s.send(liveClip(t))
+			s.waitLive()
+			var base atomic.Pointer[string]
+			base.Store(&address)
+			var viewers []*viewer
+			for _, rendition := range []string{"source", "audio"} {
+				for range 3 {
+					viewers = append(viewers, s.watch(&base, rendition, -1)) // in a cache, other renditions are a second old
+				}
+			}
+			b := harness.NewBrowser(t, t.TempDir())
+			watch(b, address+"/hls/"+s.playback+"/index.m3u8")
+			now := plays(b, e, watched{}, 5)
+			if name == "varnish" && !now.LowLatency {
+				t.Errorf("hls.js plays without parts: %+v", now)
+			}
+			w.Must("DELETE", "/api/stream/"+s.id+"/terminate", nil, nil)
+			_ = e.wait() // it was turned away
+			for _, v := range viewers {
+				v.wait()
+			}
+			origin.checkOnce(t)
+
+			segment := address + "/hls/" + s.playback + "/source/0.m4s"
+			for _, query := range []string{"", "?CMCD=bl%3D2100%2Csid%3D%22a%22", "?CMCD=bl%3D900%2Csid%3D%22b%22&x=y"} {
+				if asked := origin.askedBy(2, segment+query, http.StatusOK); asked > 0 {
+					t.Errorf("a segment that the cache has, with the query %q, is asked for %d times", query, asked)
+				}
+			}
+			w.Must("PATCH", "/api/stream/"+s.id, map[string]any{"playbackPolicy": map[string]any{"type": "jwt"}}, nil)
+			e = s.send(liveClip(t))
+			defer e.kill()
+			permitted := address + "/hls/" + s.playback + "/index.m3u8?jwt=" + url.QueryEscape(newSigner(w).permit(s.playback, time.Hour))
+			harness.Eventually(t, func() error {
+				if status := statusOf(t, permitted); status != http.StatusOK {
+					return fmt.Errorf("a viewer with a JWT gets %d", status)
+				}
+				return nil
+			})
+			plain, _, _ := strings.Cut(permitted, "?")
+			if asked := origin.askedBy(2, plain, http.StatusForbidden); asked < 2 { // the browser asks too
+				t.Errorf("two viewers without a JWT are refused, and weir was asked %d times", asked)
+			}
+		})
+	}
+}
+
+// countingOrigin stands before weir and counts what is asked for.
+type countingOrigin struct {
+	*httptest.Server
+	mu    sync.Mutex
+	count map[string]int // requests, by address
+	total int
+}
+
+func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
+	t.Helper()
+	to, err := url.Parse(weir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &countingOrigin{count: map[string]int{}}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		o.count[r.URL.String()]++
+		o.total++
+		o.mu.Unlock()
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+// askedBy lets so many viewers ask for the same at once, who must get a status, and returns how many of
+// them reach the origin.
+func (o *countingOrigin) askedBy(viewers int, address string, status int) int {
+	o.mu.Lock()
+	before := o.total
+	o.mu.Unlock()
+	var wait sync.WaitGroup
+	for range viewers {
+		wait.Go(func() {
+			if got := statusOf(nil, address); got != status {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.total += 1000 // the caller complains
+			}
+		})
+	}
+	wait.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.total - before
+}
+
+// checkOnce complains about parts, segments and awaited playlists that were asked for more than once.
+func (o *countingOrigin) checkOnce(t *testing.T) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	media := 0
+	for address, n := range o.count {
+		if strings.Contains(address, ".m4s") {
+			media++
+			if n > 1 {
+				t.Errorf("%s is asked for %d times", address, n)
+			}
+		}
+	}
+	if media < 10 {
+		t.Errorf("%d files were asked for: %v", media, o.count)
+	}
+}
+
+func statusOf(t *testing.T, address string) int {
+	response, err := http.Get(address)
+	if err != nil {
+		if t != nil {
+			t.Fatal(err)
+		}
+		return 0
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+// cacheFile returns a file of packaging/cdn, changed as its reader is told to.
+func cacheFile(t *testing.T, name string, changes ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "cdn", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(string(text), changes[i]) {
+			t.Fatalf("%s has no %q", name, changes[i])
+		}
+	}
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(strings.NewReplacer(changes...).Replace(string(text))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func nginxCache(t *testing.T, origin string) string {
+	t.Helper()
+	address, dir := harness.FreeAddr(t), t.TempDir()
+	server := cacheFile(t, "nginx.conf", "/var/cache/nginx/weir", dir+"/cache", "127.0.0.1:8080", strings.TrimPrefix(origin, "http://"), "listen 80;", "listen "+address+";")
+	text := fmt.Sprintf("user root;\ndaemon off;\nmaster_process off;\npid %[1]s/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\ninclude %[2]s;\n}\n", dir, server)
+	config := filepath.Join(dir, "main.conf")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runCache(t, address, "/usr/sbin/nginx", "-p", dir, "-c", config)
+	return "http://" + address
+}
+
+func varnishCache(t *testing.T, origin string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(origin, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := harness.FreeAddr(t)
+	vcl := cacheFile(t, "varnish.vcl", `"8080"`, `"`+port+`"`)
+	runCache(t, address, "/usr/sbin/varnishd", "-F", "-j", "none", "-n", t.TempDir(), "-a", address, "-f", vcl, "-s", "malloc,64m")
+	return "http://" + address
+}
+
+// runCache runs a server until the test ends, and waits until it listens.
+func runCache(t *testing.T, address, program string, args ...string) {
+	t.Helper()
+	said := &harness.LockedBuffer{}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s says:\n%s", program, said)
+		}
+	})
+	harness.Eventually(t, func() error {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return fmt.Errorf("%s does not listen: %w\n%s", program, err, said)
+		}
+		return conn.Close()
+	})
+}
