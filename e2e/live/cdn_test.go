@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,13 +10,14 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"weir/e2e/harness"
 )
@@ -32,7 +34,7 @@ func TestCaches(t *testing.T) {
 			origin := newCountingOrigin(t, w.URL)
 			address := start(t, origin.URL)
 			s := newStream(w, rtmp)
-			missing := origin.askedBy(10, address+"/hls/"+s.playback+"/index.m3u8", http.StatusNotFound)
+			missing := origin.askedBy(t, 10, address+"/hls/"+s.playback+"/index.m3u8", http.StatusNotFound)
 			if missing > 3 {
 				t.Errorf("10 viewers who wait for the show ask weir %d times", missing)
 			}
@@ -61,7 +63,7 @@ func TestCaches(t *testing.T) {
 
 			segment := address + "/hls/" + s.playback + "/source/0.m4s"
 			for _, query := range []string{"", "?CMCD=bl%3D2100%2Csid%3D%22a%22", "?CMCD=bl%3D900%2Csid%3D%22b%22&x=y"} {
-				if asked := origin.askedBy(2, segment+query, http.StatusOK); asked > 0 {
+				if asked := origin.askedBy(t, 2, segment+query, http.StatusOK); asked > 0 {
 					t.Errorf("a segment that the cache has, with the query %q, is asked for %d times", query, asked)
 				}
 			}
@@ -70,13 +72,13 @@ func TestCaches(t *testing.T) {
 			defer e.kill()
 			permitted := address + "/hls/" + s.playback + "/index.m3u8?jwt=" + url.QueryEscape(newSigner(w).permit(s.playback, time.Hour))
 			harness.Eventually(t, func() error {
-				if status := statusOf(t, permitted); status != http.StatusOK {
+				if status, _ := get(t, permitted); status != http.StatusOK {
 					return fmt.Errorf("a viewer with a JWT gets %d", status)
 				}
 				return nil
 			})
 			plain, _, _ := strings.Cut(permitted, "?")
-			if asked := origin.askedBy(2, plain, http.StatusForbidden); asked < 2 { // the browser asks too
+			if asked := origin.askedBy(t, 2, plain, http.StatusForbidden); asked < 2 { // the browser asks too
 				t.Errorf("two viewers without a JWT are refused, and weir was asked %d times", asked)
 			}
 		})
@@ -112,21 +114,27 @@ func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
 
 // askedBy lets so many viewers ask for the same at once, who must get a status, and returns how many of
 // them reach the origin.
-func (o *countingOrigin) askedBy(viewers int, address string, status int) int {
+func (o *countingOrigin) askedBy(t *testing.T, viewers int, address string, status int) int {
+	t.Helper()
 	o.mu.Lock()
 	before := o.total
 	o.mu.Unlock()
-	var wait sync.WaitGroup
+	var together errgroup.Group
 	for range viewers {
-		wait.Go(func() {
-			if got := statusOf(nil, address); got != status {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				o.total += 1000 // the caller complains
+		together.Go(func() error {
+			response, err := http.Get(address)
+			if err != nil {
+				return err
 			}
+			if _, err = io.Copy(io.Discard, response.Body); err == nil && response.StatusCode != status {
+				err = fmt.Errorf("%s: %d, want %d", address, response.StatusCode, status)
+			}
+			return errors.Join(err, response.Body.Close())
 		})
 	}
-	wait.Wait()
+	if err := together.Wait(); err != nil {
+		t.Error(err)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.total - before
@@ -151,19 +159,6 @@ func (o *countingOrigin) checkOnce(t *testing.T) {
 	}
 }
 
-func statusOf(t *testing.T, address string) int {
-	response, err := http.Get(address)
-	if err != nil {
-		if t != nil {
-			t.Fatal(err)
-		}
-		return 0
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)
-	return response.StatusCode
-}
-
 // cacheFile returns a file of packaging/cdn, changed as its reader is told to.
 func cacheFile(t *testing.T, name string, changes ...string) string {
 	t.Helper()
@@ -185,15 +180,15 @@ func cacheFile(t *testing.T, name string, changes ...string) string {
 
 func nginxCache(t *testing.T, origin string) string {
 	t.Helper()
-	address, dir := harness.FreeAddr(t), t.TempDir()
-	server := cacheFile(t, "nginx.conf", "/var/cache/nginx/weir", dir+"/cache", "127.0.0.1:8080", strings.TrimPrefix(origin, "http://"), "listen 80;", "listen "+address+";")
+	s, dir := newOtherServer(t), t.TempDir()
+	server := cacheFile(t, "nginx.conf", "/var/cache/nginx/weir", dir+"/cache", "127.0.0.1:8080", strings.TrimPrefix(origin, "http://"), "listen 80;", "listen "+s.addr+";")
 	text := fmt.Sprintf("user root;\ndaemon off;\nmaster_process off;\npid %[1]s/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\ninclude %[2]s;\n}\n", dir, server)
 	config := filepath.Join(dir, "main.conf")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runCache(t, address, "/usr/sbin/nginx", "-p", dir, "-c", config)
-	return "http://" + address
+	s.command = []string{"/usr/sbin/nginx", "-p", dir, "-c", config}
+	return s.cache()
 }
 
 func varnishCache(t *testing.T, origin string) string {
@@ -202,33 +197,21 @@ func varnishCache(t *testing.T, origin string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := harness.FreeAddr(t)
+	s := newOtherServer(t)
 	vcl := cacheFile(t, "varnish.vcl", `"8080"`, `"`+port+`"`)
-	runCache(t, address, "/usr/sbin/varnishd", "-F", "-j", "none", "-n", t.TempDir(), "-a", address, "-f", vcl, "-s", "malloc,64m")
-	return "http://" + address
+	s.command = []string{"/usr/sbin/varnishd", "-F", "-j", "none", "-n", t.TempDir(), "-a", s.addr, "-f", vcl, "-s", "malloc,64m"}
+	return s.cache()
 }
 
-// runCache runs a server until the test ends, and waits until it listens.
-func runCache(t *testing.T, address, program string, args ...string) {
-	t.Helper()
-	said := &harness.LockedBuffer{}
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s says:\n%s", program, said)
+// cache runs the server until the test ends, and returns its address.
+func (s *otherServer) cache() string {
+	s.t.Helper()
+	s.start()
+	s.t.Cleanup(func() {
+		s.stop()
+		if s.t.Failed() {
+			s.t.Logf("%s says:\n%s", s.command[0], s.said)
 		}
 	})
-	harness.Eventually(t, func() error {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return fmt.Errorf("%s does not listen: %w\n%s", program, err, said)
-		}
-		return conn.Close()
-	})
+	return "http://" + s.addr
 }

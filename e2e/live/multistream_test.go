@@ -24,9 +24,14 @@ import (
 
 // rtmpServer is a server of others that records what it gets.
 type rtmpServer struct {
+	otherServer
+	folder string
+}
+
+// otherServer is a program of others that listens at an address.
+type otherServer struct {
 	t       *testing.T
 	addr    string
-	folder  string
 	command []string
 	cmd     *exec.Cmd
 	said    *harness.LockedBuffer
@@ -36,7 +41,7 @@ type rtmpServer struct {
 func nginxServer(t *testing.T) *rtmpServer {
 	t.Helper()
 	dir := t.TempDir()
-	s := &rtmpServer{t: t, addr: harness.FreeAddr(t), folder: filepath.Join(dir, "recorded"), said: &harness.LockedBuffer{}}
+	s := &rtmpServer{newOtherServer(t), filepath.Join(dir, "recorded")}
 	config := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
 user root;
@@ -59,7 +64,7 @@ rtmp { server { listen %[2]s; application live { live on; record all; record_pat
 // nodeServer is node-media-server, with TLS if it is given a certificate and its key.
 func nodeServer(t *testing.T, files ...string) *rtmpServer {
 	t.Helper()
-	s := &rtmpServer{t: t, addr: harness.FreeAddr(t), folder: t.TempDir(), said: &harness.LockedBuffer{}}
+	s := &rtmpServer{newOtherServer(t), t.TempDir()}
 	_, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +75,12 @@ func nodeServer(t *testing.T, files ...string) *rtmpServer {
 	return s
 }
 
-func (s *rtmpServer) start() {
+func newOtherServer(t *testing.T) otherServer {
+	t.Helper()
+	return otherServer{t: t, addr: harness.FreeAddr(t), said: &harness.LockedBuffer{}}
+}
+
+func (s *otherServer) start() {
 	s.t.Helper()
 	s.cmd = exec.Command(s.command[0], s.command[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
@@ -87,7 +97,7 @@ func (s *rtmpServer) start() {
 }
 
 // stop ends the server without a goodbye.
-func (s *rtmpServer) stop() {
+func (s *otherServer) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()

@@ -8,19 +8,23 @@ import (
 )
 
 func TestCaching(t *testing.T) {
-	for want, c := range map[string]Caching{
-		"private, no-store":                                      Never,
-		"no-cache":                                               Revalidate,
-		"private, no-cache":                                      PrivateRevalidate,
-		"public, max-age=31536000, immutable":                    Immutable,
-		"max-age=120,stale-while-revalidate=600":                 TwoMinutesThenStale,
-		"public, max-age=604800, stale-while-revalidate=2678400": WeekThenStale,
-		"public, max-age=1":                                      For(time.Second),
-		"public, max-age=2":                                      For(2999 * time.Millisecond),
-		"public, max-age=0":                                      For(999 * time.Millisecond),
-		"private, max-age=3600":                                  PrivateFor(time.Hour),
-		"public, max-age=3600, immutable":                        ImmutableFor(time.Hour),
+	for _, tt := range []struct {
+		c    Caching
+		want string
+	}{
+		{Never, "private, no-store"},
+		{Revalidate, "no-cache"},
+		{PrivateRevalidate, "private, no-cache"},
+		{Immutable, "public, max-age=31536000, immutable"},
+		{TwoMinutesThenStale, "max-age=120,stale-while-revalidate=600"},
+		{WeekThenStale, "public, max-age=604800, stale-while-revalidate=2678400"},
+		{For(time.Second), "public, max-age=1"},
+		{For(2999 * time.Millisecond), "public, max-age=2"},
+		{For(999 * time.Millisecond), "public, max-age=0"},
+		{PrivateFor(time.Hour), "private, max-age=3600"},
+		{ImmutableFor(time.Hour), "public, max-age=3600, immutable"},
 	} {
+		c, want := tt.c, tt.want
 		h := http.Header{"Cache-Control": {"public"}}
 		c.Set(h)
 		if got := h.Values("Cache-Control"); len(got) != 1 || got[0] != want || CachingOf(h) != c {

@@ -60,7 +60,8 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 }
 
 // retimer puts the frames of one track into weir's form. It holds back one frame, whose duration is
-// known when the next one comes: a latency of 33 ms at 30 frames a second.
+// known when the next one comes: a latency of 33 ms at 30 frames a second. One that fills a part is
+// not held back: its duration is predicted.
 //
 // With B-frames, the decode times of encoders are ahead of the presentation times. In weir's form
 // a segment starts when its first frame is shown, so this lead is removed, up to the track's
@@ -75,7 +76,6 @@ type retimer struct {
 	data    []byte
 	decoded int64 // when the held sample is decoded, in weir's form
 	holding bool
-	begun   bool // there was a frame
 	cadence cadence
 }
 
@@ -122,7 +122,7 @@ func (o *retimer) add(dts, pts time.Duration, sync bool, data []byte) (settled s
 		o.lead = min(p-d, o.track.Delay)
 	}
 	d += o.lead
-	if o.begun {
+	if o.holding || o.cadence.n > 0 { // there was a frame
 		d = max(d, o.decoded+1)
 		o.cadence.add(d - o.decoded)
 	}
@@ -130,7 +130,6 @@ func (o *retimer) add(dts, pts time.Duration, sync bool, data []byte) (settled s
 		o.held.Duration = uint32(d - o.decoded)
 		settled, ok = sample{Sample: o.held, at: o.decoded, data: o.data}, true
 	}
-	o.begun = true
 	o.held = cmaf.Sample{Offset: int32(p - d), Size: uint32(len(data)), Sync: sync}
 	o.decoded, o.data, o.holding = d, data, true
 	return settled, ok

@@ -200,21 +200,28 @@ func (s *session) packFrame(p *Publisher, f Frame, now time.Time) error {
 	return nil
 }
 
-// packPending packs the pending frame of a track already now, if it ends a part.
+// packPending does what need not wait until the duration of the pending frame of a track is known: the
+// segment before it ends, or a part that it fills.
 func (s *session) packPending(p *Publisher, pack *packer) error {
-	pending, ok, err := s.conn.muxer.pending(pack)
-	if err != nil || !ok {
-		return err
+	m := s.conn.muxer
+	if pack == m.video {
+		if err := m.cut(pack.retimer.decoded, pack.last, pack.retimer.held.Sync); err != nil {
+			return err
+		}
 	}
-	if pack == s.conn.muxer.video && !p.shared {
-		pending.reuse = p.from.Reuse
+	filling, ok := m.takeFilling(pack)
+	if !ok {
+		return nil
 	}
-	err = s.packSample(pack, pending)
+	if pack == m.video && !p.shared {
+		filling.reuse = p.from.Reuse
+	}
+	err := s.packSample(pack, filling)
 	pack.predicted = true
 	return err
 }
 
-// packSample packs a frame whose duration is known. The caller holds the session's lock.
+// packSample packs a frame whose duration is known or predicted. The caller holds the session's lock.
 func (s *session) packSample(pack *packer, f sample) error {
 	if err := pack.checkLimits(f); err != nil {
 		return err

@@ -312,6 +312,7 @@ func (r *rendition) join() {
 // prepend puts the segments of other nodes before those of this one. The caller holds both locks.
 func (r *rendition) prepend(p *earlierSegments) {
 	r.history.list, r.history.first, r.history.breaks, r.history.next = p.whole, p.first, p.breaks, 0
+	r.history.text = nil
 	r.before, p.whole = p, hls.Entries{}
 	if r.first > 0 {
 		return // the last minute is of this node

@@ -605,7 +605,7 @@ func (s *testHub) lists(name string) map[string]string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return map[string]string{"last minute": s.playlist(name, plain), "all": string(all)}
+	return map[string]string{"last minute": s.playlist(name, plain), "all": string(all.Plain)}
 }
 
 // listed returns the numbers of the segments of a playlist, and how many gaps and

@@ -135,22 +135,16 @@ func (m *muxer) mayCut(p *packer) bool {
 // maxWaiting is how much audio waits for video that does not come.
 const maxWaiting = 2 * time.Second
 
-// pending looks at the frame of a track whose duration is not known yet. If it begins a segment of
-// video, the one before ends now. If it fills a part, the part need not wait: ok reports that, and
-// the frame has a predicted duration, which is corrected when the next frame comes.
-func (m *muxer) pending(p *packer) (s sample, ok bool, err error) {
-	if p == m.video {
-		if err := m.cut(p.retimer.decoded, p.last, p.retimer.held.Sync); err != nil {
-			return sample{}, false, err
-		}
-	}
+// takeFilling returns the frame of a track whose duration is not known yet, if it fills a part, which
+// need not wait then. The frame has a predicted duration, which is corrected when the next one comes.
+func (m *muxer) takeFilling(p *packer) (s sample, ok bool) {
 	s, ok = p.retimer.predicted()
 	inOrder := p == m.video || len(m.waiting)+len(m.cuts) == 0 && (m.video == nil || s.at < m.videoEnd)
 	if !ok || !inOrder || !p.fits(s) || !p.fills(s) {
-		return sample{}, false, nil
+		return sample{}, false
 	}
 	p.retimer.release()
-	return s, true, nil
+	return s, true
 }
 
 // cut ends the segment of video if a frame at a time begins the next one.

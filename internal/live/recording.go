@@ -99,10 +99,12 @@ type history struct {
 	list          hls.Entries
 	next          int64 // number on disk of the next segment
 	first, breaks int64 // the number of its first segment, and the discontinuities before it
+	text          *hls.Text
+	ended         bool // what text says
 }
 
 // whole returns the playlist of all segments so far.
-func (r *rendition) whole() ([]byte, error) {
+func (r *rendition) whole() (*hls.Text, error) {
 	r.history.mu.Lock()
 	defer r.history.mu.Unlock()
 	r.mu.Lock()
@@ -110,6 +112,9 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Unlock()
 	if kept := r.recorder.Protected(); !r.record.Load() && end >= kept { // the recording has ended before
 		end, ended = kept, true
+	}
+	if text := r.history.text; text != nil && r.history.next == end && r.history.ended == ended {
+		return text, nil
 	}
 	numbers, segments, err := r.past(r.history.next, end)
 	if err != nil {
@@ -129,7 +134,8 @@ func (r *rendition) whole() ([]byte, error) {
 	list := hls.Media{
 		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: SegmentTarget, Ended: ended,
 	}
-	return list.TextWith(&r.history.list), nil
+	r.history.text, r.history.ended = hls.NewText(list.TextWith(&r.history.list)), ended
+	return r.history.text, nil
 }
 
 // past returns whole segments, and their numbers on disk, without those that were deleted because the
@@ -179,7 +185,7 @@ func (b *Broadcast) Recorded() cmaf.Master {
 }
 
 // WholePlaylist returns the media playlist of a recorded rendition from its first segment on.
-func (b *Broadcast) WholePlaylist(name string) ([]byte, error) {
+func (b *Broadcast) WholePlaylist(name string) (*hls.Text, error) {
 	r, err := b.rendition(name)
 	if err != nil {
 		return nil, err

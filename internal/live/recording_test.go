@@ -37,7 +37,7 @@ func TestWholePlaylist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(text)
+		return string(text.Plain)
 	}
 	if err := e.send(7); err != nil {
 		t.Fatal(err)

@@ -283,8 +283,9 @@ func TestRecordingEnds(t *testing.T) {
 			}
 		}
 		for _, name := range []string{videoName, audioName} {
-			list, err := s.broadcast().WholePlaylist(name)
-			if err != nil || !strings.HasSuffix(string(list), "\n3.m4s\n#EXT-X-ENDLIST\n") || strings.Count(string(list), "#EXTINF") != 4 {
+			whole, err := s.broadcast().WholePlaylist(name)
+			list := plainOf(whole)
+			if err != nil || !strings.HasSuffix(list, "\n3.m4s\n#EXT-X-ENDLIST\n") || strings.Count(list, "#EXTINF") != 4 {
 				t.Errorf("the list of what is recorded of %s: error %v\n%s", name, err, list)
 			}
 		}

@@ -124,7 +124,7 @@ func (s *Server) dvrPlaylist(w *endpoint.Response, req *request) error {
 	if err != nil {
 		return err
 	}
-	return sendPlaylist(w, req, keepPlaylist, hls.NewText(text).Wrap(req.below(name), ""))
+	return sendPlaylist(w, req, keepPlaylist, text.Wrap(req.below(name), ""))
 }
 
 func (s *Server) writeMaster(w *endpoint.Response, req *request, m cmaf.Master) error {

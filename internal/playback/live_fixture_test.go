@@ -60,7 +60,7 @@ type encoder struct {
 const encoderDelay = 2 * time.Second / rate
 
 // partLength is the duration of a part of its video: as many frames as the target allows.
-const partLength = 210 * time.Millisecond / (time.Second / rate) * (time.Second / rate)
+const partLength = (live.DefaultPart + live.DefaultPart/20) / (time.Second / rate) * (time.Second / rate)
 
 // publish connects an encoder to a stream.
 func (h *fixture) publish(s weir.Stream) *encoder {
