@@ -112,6 +112,10 @@ bench-views: ## measure what it costs the database that 10,000 watch
 	scripts/need postgresql
 	go test -tags bench -run 'TestViews$$' -count=1 -timeout 60m ./bench -v $(ARGS)
 
+bench-crowd: ## let a crowd watch one stream through Varnish, through a node of weir and directly
+	scripts/need ffmpeg npm postgresql varnishd
+	go test -tags bench -run 'TestCrowd$$' -count=1 -timeout 120m ./bench -v $(ARGS)
+
 bench-console: ## measure the pages of the console in a large account beside those of an empty one
 	scripts/need chromium ffmpeg npm
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
@@ -182,6 +186,11 @@ test-kubo: ## build a real IPFS node, which takes minutes, and upload to it
 test-release: release ## build a release, install and run it (ARCHS=amd64: not for arm64)
 	scripts/need bwrap systemd-analyze
 	WEIR_TEST_RELEASE=$(CURDIR)/release go test -tags release -count=1 -timeout 60m ./e2e/release -v
+
+soak-cdn: ## let hls.js play through a paused encoder and a restart of weir, directly and through caches
+	scripts/need cc chromium ffmpeg npm nginx-rtmp varnishd
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -tags soak -run TestPauseSoak -count=1 -timeout 30m ./e2e/live -v $(ARGS)
 
 soak-faults: ## let the database, the bucket, nodes and links fail, and measure who notices (FAULTS=regexp chooses)
 	scripts/need cc chromium ffmpeg npm postgresql

@@ -95,7 +95,7 @@ func goroutines(dump string) map[string]int {
 				by, _, _ = strings.Cut(rest, " in goroutine")
 				break
 			}
-			if !strings.HasPrefix(line, "\t") {
+			if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "sync.(*WaitGroup).Go") {
 				runs = arguments.ReplaceAllString(line, "")
 			}
 		}

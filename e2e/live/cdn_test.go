@@ -89,8 +89,8 @@ func TestCaches(t *testing.T) {
 type countingOrigin struct {
 	*httptest.Server
 	mu    sync.Mutex
-	count map[string]int // requests, by address
-	total int
+	count map[string]int // requests that got what they asked for, by address
+	total int            // requests
 }
 
 func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
@@ -101,9 +101,16 @@ func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
 	}
 	o := &countingOrigin{count: map[string]int{}}
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	proxy.ModifyResponse = func(response *http.Response) error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if response.StatusCode == http.StatusOK {
+			o.count[response.Request.URL.String()]++
+		}
+		return nil
+	}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		o.count[r.URL.String()]++
 		o.total++
 		o.mu.Unlock()
 		proxy.ServeHTTP(w, r)
@@ -180,12 +187,28 @@ func cacheFile(t *testing.T, name string, changes ...string) string {
 
 func nginxCache(t *testing.T, origin string) string {
 	t.Helper()
+	return nginxWith(t, origin, "")
+}
+
+// nginxWith is nginxCache, with nginx-gated.conf if there is a secret.
+func nginxWith(t *testing.T, origin, secret string) string {
+	t.Helper()
 	s, dir := newOtherServer(t), t.TempDir()
-	server := cacheFile(t, "nginx.conf", "/var/cache/nginx/weir", dir+"/cache", "127.0.0.1:8080", strings.TrimPrefix(origin, "http://"), "listen 80;", "listen "+s.addr+";")
+	gated := "/dev/null"
+	if secret != "" {
+		gated = cacheFile(t, "nginx-gated.conf", `"SECRET"`, `"`+secret+`"`)
+	}
+	server := cacheFile(t, "nginx.conf", "/var/cache/nginx/weir", dir+"/cache", "127.0.0.1:8080", strings.TrimPrefix(origin, "http://"), "listen 80;", "listen "+s.addr+";", "/etc/nginx/weir-gated*.conf", gated)
+	return s.nginx(dir, server)
+}
+
+// nginx runs nginx with a file of its http section.
+func (s otherServer) nginx(dir, server string) string {
+	s.t.Helper()
 	text := fmt.Sprintf("user root;\ndaemon off;\nmaster_process off;\npid %[1]s/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\ninclude %[2]s;\n}\n", dir, server)
 	config := filepath.Join(dir, "main.conf")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.command = []string{"/usr/sbin/nginx", "-p", dir, "-c", config}
 	return s.cache()
@@ -193,12 +216,18 @@ func nginxCache(t *testing.T, origin string) string {
 
 func varnishCache(t *testing.T, origin string) string {
 	t.Helper()
+	return varnishWith(t, origin, "")
+}
+
+// varnishWith is varnishCache with a secret for gated content.
+func varnishWith(t *testing.T, origin, secret string) string {
+	t.Helper()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(origin, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newOtherServer(t)
-	vcl := cacheFile(t, "varnish.vcl", `"8080"`, `"`+port+`"`)
+	vcl := cacheFile(t, "varnish.vcl", `"8080"`, `"`+port+`"`, `Weir-Secret = ""`, `Weir-Secret = "`+secret+`"`)
 	s.command = []string{"/usr/sbin/varnishd", "-F", "-j", "none", "-n", t.TempDir(), "-a", s.addr, "-f", vcl, "-s", "malloc,64m"}
 	return s.cache()
 }

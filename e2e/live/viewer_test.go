@@ -45,8 +45,14 @@ type viewer struct {
 // other renditions.
 func (s *liveStream) watch(base *atomic.Pointer[string], name string, others int) *viewer {
 	s.w.T.Helper()
+	return s.watchBelow(base, "", name, others)
+}
+
+// watchBelow is watch with a viewer's token, t/<token>/.
+func (s *liveStream) watchBelow(base *atomic.Pointer[string], token, name string, others int) *viewer {
+	s.w.T.Helper()
 	v := &viewer{
-		t: s.w.T, name: name, others: others, path: "/hls/" + s.playback + "/" + name + "/", base: base, seen: map[int64]time.Time{},
+		t: s.w.T, name: name, others: others, path: "/hls/" + s.playback + "/" + token + name + "/", base: base, seen: map[int64]time.Time{},
 		segments: map[int64][]byte{}, inits: map[string][]byte{}, parts: map[string][]byte{}, done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(v.t.Context()))

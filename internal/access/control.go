@@ -50,6 +50,7 @@ type Viewer struct {
 	Request  *http.Request // its headers and its query can have credentials
 	Token    string        // the token in the address of the request, if HasToken
 	HasToken bool
+	Cache    bool // it is a proven cache, which checks its viewers; there is no token
 	Client   Client
 }
 
@@ -98,6 +99,9 @@ func (c *Control) Admit(ctx context.Context, t Title, v Viewer) (*Token, error) 
 // admit is Admit for a viewer whose token is valid, or who has none. A viewer with a token was
 // admitted before; the reason for that must still hold.
 func (c *Control) admit(ctx context.Context, t Title, v Viewer, token *Token) (*Token, error) {
+	if v.Cache {
+		return nil, c.stillAdmitted(ctx, t, "")
+	}
 	if !t.Policy.AllowsOrigin(Origin(v.Request.Header)) {
 		return nil, weir.Errorf(weir.Denied, "Content is gated and origin not in allowed origins")
 	}
@@ -127,6 +131,12 @@ func (c *Control) admit(ctx context.Context, t Title, v Viewer, token *Token) (*
 func credentials(r *http.Request) (jwt, accessKey string) {
 	query := r.URL.Query()
 	return cmp.Or(query.Get("jwt"), r.Header.Get("Livepeer-Jwt")), cmp.Or(query.Get("accessKey"), r.Header.Get("Livepeer-Access-Key"))
+}
+
+// HasCredential reports whether a request has a JWT or an access key.
+func HasCredential(r *http.Request) bool {
+	jwt, accessKey := credentials(r)
+	return jwt != "" || accessKey != ""
 }
 
 // checkJWT returns an error if the JWT does not admit the viewer.

@@ -423,8 +423,8 @@ func TestLivePlaylist(t *testing.T) {
 	}
 }
 
-// A window that is longer than was promised: nothing in a list may be longer than what
-// the list says.
+// Parts may be longer than was promised: nothing in a list may be longer than what the list says. The
+// target duration of segments is a promise that the caller keeps.
 func TestLivePlaylistKeepsTargets(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -438,6 +438,7 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 				s.Parts = append(s.Parts, p)
 			}
 			w.Segments, w.Tracks, w.Inits = append(w.Segments, s), append(w.Tracks, liveVideoTrack), append(w.Inits, 0)
+			w.Target = max(w.Target, liveVideoTrack.Time(s.Duration()))
 		}
 		for _, o := range []struct{ low, skip bool }{{}, {low: true}, {low: true, skip: true}} {
 			w.Low, w.Skip = o.low, o.skip

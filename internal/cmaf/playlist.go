@@ -92,7 +92,7 @@ type LiveWindow struct {
 	Open     bool
 	Ended    bool // nothing comes after the last segment
 
-	// Target and PartTarget are the minimum target durations of segments and parts.
+	// Target is the target duration, and PartTarget the minimum one of parts.
 	Target, PartTarget time.Duration
 
 	Low       bool         // for low latency: with parts, and what goes with them
@@ -110,7 +110,7 @@ func (w LiveWindow) Media() (hls.Media, error) {
 	}
 	m := hls.Media{
 		Version: 6, // EXT-X-MAP, even if there is no segment yet
-		Ended:   w.Ended, Target: w.Target,
+		Ended:   w.Ended, Target: w.Target, TargetFixed: true,
 		Sequence: w.First, DiscontinuitySequence: w.DiscontinuitySequence,
 		Segments: make([]hls.Segment, len(w.Segments)),
 	}

@@ -51,6 +51,8 @@ type Config struct {
 	PublicURL       string         `name:"public-url" group:"Network" placeholder:"URL" default:"" help:"Base of the URLs handed out; empty = taken from the request."`
 	NodeURL         string         `name:"node-url" group:"Network" placeholder:"URL" default:"" help:"How other nodes reach this one over HTTP; empty = taken from --http."`
 	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
+	CacheSecret     weir.Secret    `name:"cache-secret" group:"Network" placeholder:"TEXT" default:"" help:"What a cache or CDN proves itself with, to keep content that is not public; empty = it keeps none."`
+	CacheAdmission  time.Duration  `group:"Network" placeholder:"TIME" default:"5s" help:"How long such a cache may keep that a viewer may play."`
 	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
 	IPFS            weir.Secret    `name:"ipfs" group:"Network" placeholder:"WHERE" default:"local" help:"Where outputs on IPFS go: local, kubo:URL of an IPFS node's RPC, or upload:URL#DID of a UCAN upload service."`
 	IPFSURL         string         `name:"ipfs-url" group:"Network" placeholder:"URL" default:"" help:"Base of the addresses of uploads to IPFS, on a host of their own; empty = that of everything else."`
@@ -81,6 +83,9 @@ type Config struct {
 	EventRetention   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 	HealthRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
 	ViewRetention    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long single views are kept, at least 1h; their hourly sums stay."`
+
+	EdgeCache        int64 `type:"size" group:"Accounts and limits" placeholder:"SIZE" default:"64MiB" help:"Memory for live streams of other nodes that are watched on this one."`
+	MaxWebRTCViewers int   `name:"max-webrtc-viewers" group:"Accounts and limits" placeholder:"N" default:"500" help:"Viewers over WebRTC of the streams of this node."`
 
 	MaxConnections           int `group:"Accounts and limits" placeholder:"N" default:"0" help:"Connections of clients, without encoders on air; 0 = as many as the limit of open files allows."`
 	MaxConnectionsPerAddress int `group:"Accounts and limits" placeholder:"N" default:"0" help:"HTTP connections without a valid key from one address; 0 = half of all."`
@@ -212,6 +217,11 @@ func (c *Config) check() error {
 		"--api-key: must be printable ASCII without blanks")
 	refuse(c.MaxConnections < 0, "--max-connections: must not be negative; 0 is as many as possible")
 	refuse(c.MaxConnectionsPerAddress < 0, "--max-connections-per-address: must not be negative; 0 is half of all")
+	// Never the secret itself.
+	refuse(c.CacheSecret != "" && !isCacheSecret(c.CacheSecret.Reveal()), "--cache-secret: must have 32 to 200 letters and digits; make one with: openssl rand -hex 32")
+	refuse(c.CacheAdmission < time.Second || c.CacheAdmission > 10*time.Minute, "--cache-admission: must be from 1s to 10m")
+	refuse(c.EdgeCache < 4<<20, "--edge-cache: must be at least 4MiB")
+	refuse(c.MaxWebRTCViewers < 1, "--max-webrtc-viewers: must be at least 1; --webrtc '' turns WebRTC off")
 	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.AccountRateLimit < 0, "--account-rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")
@@ -239,6 +249,12 @@ func badAddress(addr string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err != nil
+}
+
+// isCacheSecret reports whether s can't be guessed, and fits into the settings of any cache as it is.
+func isCacheSecret(s string) bool {
+	other := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
+	return len(s) >= 32 && len(s) <= 200 && !strings.ContainsFunc(s, other)
 }
 
 func isAddress(s string) bool {

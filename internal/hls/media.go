@@ -28,6 +28,7 @@ type Media struct {
 	// because players read them once. A playlist with a part target, or with parts, is one for low
 	// latency.
 	Target, PartTarget time.Duration
+	TargetFixed        bool // players have seen Target: a longer segment does not raise it
 
 	Sequence              int64 // the number of the first segment, with the skipped ones
 	DiscontinuitySequence int64 // how many discontinuities there were before that segment
@@ -107,7 +108,10 @@ func (f *facts) add(s *Segment) {
 
 // settle raises the values of the head to those that the segments need.
 func (m *Media) settle(f facts) {
-	m.Target = max(m.Target, f.maxDuration).Truncate(time.Microsecond)
+	if !m.TargetFixed {
+		m.Target = max(m.Target, f.maxDuration)
+	}
+	m.Target = m.Target.Truncate(time.Microsecond)
 	m.Target = max(time.Second, m.Target.Round(time.Second))
 	m.PartTarget = max(m.PartTarget, f.maxPart).Truncate(time.Microsecond)
 	m.Version = max(m.Version, f.version, 3) // durations with decimals

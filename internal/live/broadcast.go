@@ -71,7 +71,7 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) (*hls.Te
 	if err := r.await(ctx, q); err != nil {
 		return nil, err
 	}
-	if q.Segment < 0 {
+	if first := q.Segment < 0 || r.target.get() == 0; first && !r.begun() {
 		r.awaitFirst(ctx)
 	}
 	return r.playlist(q, b.reports(name))
@@ -82,16 +82,16 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) (*hls.Te
 const firstWait = 6 * time.Second
 
 // awaitFirst waits for the first whole segment of a rendition. hls.js gives up on a playlist that has
-// parts only, and ffmpeg fails on a rendition that is empty while others are not. If the segment does
-// not come in time, players get the playlist as it is.
+// parts only, ffmpeg fails on a rendition that is empty while others are not, and the segment decides
+// the target duration. If it does not come in time, players get the playlist as it is.
 func (r *rendition) awaitFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
-	for {
+	for !r.begun() {
 		r.mu.Lock()
-		changed, over := r.changed, len(r.segments) > 0 || r.ended || r.handedOver
+		changed := r.changed
 		r.mu.Unlock()
-		if over {
+		if r.begun() { // meanwhile
 			return
 		}
 		select {
@@ -100,6 +100,13 @@ func (r *rendition) awaitFirst(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// begun reports whether there is a whole segment, or none will come here.
+func (r *rendition) begun() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.segments) > 0 || r.ended || r.handedOver
 }
 
 // Init returns an init segment of a rendition, by the number in its playlist.

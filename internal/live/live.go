@@ -15,7 +15,7 @@
 //	returning                   encoders that come back while the store does not answer
 //	session                     one broadcast on this node, and what it is made of
 //	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
-//	renditions, rendition       what viewers can fetch; recording: from the first segment on
+//	renditions, rendition       what viewers can fetch; recording: from the first segment on; target: duration
 //	space                       what streams do without when the disk runs full
 //	clip                        what clips are cut from
 //	tap                         frames for other readers: multistream targets, WebRTC, the ladder

@@ -132,7 +132,7 @@ func (r *rendition) whole() (*hls.Text, error) {
 		r.history.next = n + 1
 	}
 	list := hls.Media{
-		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: SegmentTarget, Ended: ended,
+		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: r.target.shown(), TargetFixed: true, Ended: ended,
 	}
 	r.history.text, r.history.ended = hls.NewText(list.TextWith(&r.history.list)), ended
 	return r.history.text, nil

@@ -28,6 +28,7 @@ type rendition struct {
 	bitrate    int         // bits a second that its encoder aims at; 0 = not known
 	recorder   *media.Recorder
 	limit      *diskLimit                 // of the session
+	target     *targetDuration            // of the session
 	partTarget time.Duration              // maximum duration of a part; 0 = playlists have none
 	published  func(lag time.Duration)    // see Options; nil = nobody wants to know
 	progress   atomic.Pointer[hls.Report] // for the playlists of other renditions
@@ -80,7 +81,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, limit: &diskLimit{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
+		name: name, base: base, limit: &diskLimit{}, target: &targetDuration{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
 		discontinuity: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query]*hls.Text{},
 	}
 	r.record.Store(record)
@@ -197,6 +198,9 @@ func (r *rendition) complete(segment cmaf.Segment) error {
 	}
 	r.open = cmaf.Segment{}
 	r.addSegment(segment)
+	if !segment.Gap() {
+		r.target.decide(r.track.Time(segment.Duration()))
+	}
 	r.publish()
 	needed, joins := r.needed(), r.earlier != nil
 	r.mu.Unlock()
@@ -432,7 +436,7 @@ func (r *rendition) playlist(q Query, reports []hls.Report) (*hls.Text, error) {
 	}
 	w := cmaf.LiveWindow{
 		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
-		Target: max(SegmentTarget, r.longest), PartTarget: r.partTarget, Ended: r.ended,
+		Target: r.target.shown(), PartTarget: r.partTarget, Ended: r.ended,
 		Low: low, Skip: key.Skip, PartsFrom: r.partsFrom, Reports: reports,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {

@@ -36,6 +36,7 @@ type renditions struct {
 	limit      diskLimit               // of the disk
 	published  func(lag time.Duration) // see Options
 	partTarget time.Duration           // maximum duration of a part; 0 = playlists have none
+	target     targetDuration          // of all playlists
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -105,7 +106,7 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 	if err != nil {
 		return nil, err
 	}
-	r.limit, r.published, r.partTarget = &a.limit, a.published, a.partTarget
+	a.adopt(r)
 	if a.record && a.full {
 		a.protect(r)
 	}
@@ -142,6 +143,14 @@ func (a *renditions) setTrack(name string, to **rendition, track cmaf.Track) err
 	return nil
 }
 
+// adopt gives a rendition what it shares with the others.
+func (a *renditions) adopt(r *rendition) {
+	r.limit, r.published, r.partTarget, r.target = &a.limit, a.published, a.partTarget, &a.target
+	if i := slices.IndexFunc(r.segments, func(s cmaf.Segment) bool { return !s.Gap() }); i >= 0 {
+		a.target.decide(r.tracks[i].Time(r.segments[i].Duration()))
+	}
+}
+
 // addRung adds a rung of the ladder.
 func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*rendition, error) {
 	r, err := newRendition(profile.Name, recorder, a.lease.Sequence, a.lease.Discontinuities, a.created, false)
@@ -149,7 +158,7 @@ func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*r
 		return nil, err
 	}
 	r.bitrate, r.earlier = profile.Bitrate, a.earlier
-	r.limit, r.published, r.partTarget = &a.limit, a.published, a.partTarget
+	a.adopt(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rungs = append(a.rungs, r)

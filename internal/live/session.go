@@ -58,6 +58,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 		dir: filepath.Join(o.Dir, info.Folder(len(info.Earlier))), log: s.log, record: info.Recorded(), created: info.CreatedAt.Time(), lease: lease, earlier: s.earlier, published: o.Published,
 		partTarget: partTarget(o.partDuration(&info)),
 	}
+	s.renditions.target.set(info.Target)
 	if info.Record && info.Unrecorded {
 		s.renditions.neverRecord(quotaUsedUp)
 	}
@@ -123,7 +124,7 @@ func (s *session) beat(now time.Time) store.Beat {
 
 func (s *session) beatLocked(now time.Time) store.Beat {
 	b := store.Beat{
-		StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, End: s.conn.end, Received: s.conn.received,
+		StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, End: s.conn.end, Received: s.conn.received, Target: s.renditions.target.get(),
 		NextSequence: s.lease.Sequence, NextDiscontinuities: s.lease.Discontinuities,
 		Final: s.conn.publisher == nil && s.conn.muxer == nil,
 	}

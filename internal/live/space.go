@@ -244,7 +244,7 @@ func (a *renditions) limitPlaylists(size int32) {
 	}
 }
 
-// issues returns what viewers miss because of the disk; dropping = what the encoder sends can't be
+// issues returns what viewers miss because of the disk, or would not expect; dropping = what the encoder sends can't be
 // written. The caller holds the session's lock.
 func (a *renditions) issues(dropping bool) []string {
 	var issues []string
@@ -256,6 +256,9 @@ func (a *renditions) issues(dropping bool) []string {
 		issues = append(issues, "the server has hardly any disk space: playlists show the last segments only")
 	case size == shortSize:
 		issues = append(issues, "the server has little disk space: playlists are shorter than usual")
+	}
+	if issue := a.exceeded(); issue != "" {
+		issues = append(issues, issue)
 	}
 	if a.full {
 		issues = append(issues, cmp.Or(a.unrecorded, endedBefore)+": the stream continues without recording")

@@ -1,9 +1,12 @@
 package playback
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"weir/internal/endpoint"
@@ -21,6 +24,25 @@ func (s *source) Read(b []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
+}
+
+// conditions are the headers of requests for less than the whole body.
+var conditions = []string{"Range", "If-None-Match", "If-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"}
+
+// serveBody answers with a body of memory, in one write where it can: http.ServeContent takes two, and
+// twice the CPU time.
+func serveBody(w *endpoint.Response, req *request, body []byte) error {
+	if slices.ContainsFunc(conditions, func(name string) bool { return req.Header[name] != nil }) {
+		return serveContent(w, req, bytes.NewReader(body))
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if req.Method == http.MethodHead {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	_, _ = w.Write(body) // who has left gets nothing
+	return nil
 }
 
 // serveContent answers with a body of the storage or of memory, or with the requested range of it.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,8 +36,9 @@ const (
 	maxFetch = 64 << 20
 	// largeFetch is the size from which files are fetched only a few at a time.
 	largeFetch = 1 << 20
-	// maxFileCache is the size of the cache of an edge.
-	maxFileCache = 64 << 20
+	// DefaultEdgeCache is the size of the cache of an edge: the newest 15 seconds of streams of together
+	// 18 Mbit/s, in parts and in segments.
+	DefaultEdgeCache = 64 << 20
 	// keepState is how long players get the last playlist of a stream whose origin node does not
 	// answer: about as long as a session waits for its encoder.
 	keepState = time.Minute
@@ -77,11 +80,16 @@ type edge struct {
 	life     context.Context    // until then
 	running  sync.WaitGroup
 	requests atomic.Int64
+	hits     atomic.Int64                   // files from the cache
+	joined   atomic.Int64                   // files that another request was fetching already
 	origins  store.Recent[store.OriginNode] // by playback id
+
+	mu          sync.Mutex
+	unreachable map[string]time.Time // by URL of a node: when it last could not be connected to
 }
 
-func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
-	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), cache: newFileCache(maxFileCache)}
+func newEdge(st *store.Store, peers *Peers, cache int64, log *slog.Logger) *edge {
+	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), unreachable: map[string]time.Time{}, cache: newFileCache(cache)}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.origins.Store, e.origins.Max = st, maxOrigins
 	return e
@@ -95,7 +103,9 @@ func (e *edge) close() {
 
 // fetched is a response of an origin node.
 type fetched struct {
-	body    []byte
+	body    []byte           // empty if there is media
+	media   *arriving        // of a segment or part
+	rest    func() error     // receives the media; nil = it is there
 	text    func() *hls.Text // the same as a playlist, prepared on the first call
 	kind    string           // content type
 	caching endpoint.Caching
@@ -104,6 +114,14 @@ type fetched struct {
 	update    sync.Once // sets the two below
 	delta     *hls.Text // the playlist without its older segments; nil = there is none
 	deltaFrom int64     // the number of the first segment in it
+}
+
+// size returns the size of the whole body.
+func (f *fetched) size() int64 {
+	if f.media != nil {
+		return f.media.size
+	}
+	return int64(len(f.body))
 }
 
 func newFetched(body []byte) *fetched {
@@ -143,19 +161,39 @@ func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) 
 // the same file share one fetch, which does not end with the first of them.
 func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	if f, ok := e.cache.get(t.address, time.Now()); ok {
+		e.hits.Add(1)
 		return f, nil
 	}
+	own := false // this request fetches it
 	flight := e.flights.DoChan(t.address, func() (any, error) {
+		own = true
 		e.running.Add(1)
-		defer e.running.Done()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		defer cancel()
-		defer context.AfterFunc(e.life, cancel)()
+		stop := context.AfterFunc(e.life, cancel)
+		end := func() {
+			stop()
+			cancel()
+			e.running.Done()
+		}
 		f, err := e.fetchFromOrigin(ctx, id, t)
 		if err != nil {
+			end()
 			return nil, err
 		}
 		e.remember(t, f)
+		if f.rest == nil {
+			end()
+			return f, nil
+		}
+		rest := f.rest
+		f.rest = nil // it keeps the response, and f is kept
+		go func() {  // viewers read it meanwhile
+			defer end()
+			if err := rest(); err != nil {
+				e.cache.drop(t.address, f)
+				e.log.WarnContext(ctx, "response of the origin node broke off", "err", err)
+			}
+		}()
 		return f, nil
 	})
 	select {
@@ -164,6 +202,9 @@ func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	case r := <-flight:
 		if r.Err != nil {
 			return nil, r.Err
+		}
+		if !own {
+			e.joined.Add(1)
 		}
 		return r.Val.(*fetched), nil
 	}
@@ -207,29 +248,37 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	switch {
 	case c.Node == e.store.NodeID():
 		return nil, errNotYet // otherwise the stream would have been found on this node
-	case c.URL == "":
+	case c.URL == "" || e.isUnreachable(c.URL):
 		return nil, errNoResponse
 	}
 	e.requests.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	timeout := time.AfterFunc(t.wait+silenceTimeout, cancel)
-	defer timeout.Stop()
+	end := func() {
+		timeout.Stop()
+		cancel()
+	}
 	response, err := e.peers.Do(ctx, http.MethodGet, c.URL, t.address, nil, nil)
 	if err != nil {
+		end()
+		e.noteUnreachable(c.URL, err)
 		e.log.WarnContext(ctx, "origin node of a stream does not respond", "node", c.Node, "err", err)
 		return nil, errNoResponse
 	}
-	defer response.Body.Close()
 	timeout.Reset(originTimeout)
-	if response.ContentLength > largeFetch {
-		select {
-		case e.large <- struct{}{}:
-			defer func() { <-e.large }()
-		case <-ctx.Done():
-			return nil, errNoResponse
+	h, size := response.Header, response.ContentLength
+	if t.media && response.StatusCode == http.StatusOK && size > 0 && size <= maxFetch {
+		f := &fetched{media: newArriving(size)}
+		f.describe(h)
+		f.rest = func() error {
+			defer end()
+			defer response.Body.Close()
+			return e.receive(ctx, f.media, response.Body)
 		}
+		return f, nil
 	}
+	defer end()
+	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxFetch+1))
 	switch {
 	case err != nil:
@@ -244,11 +293,48 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	case response.StatusCode != http.StatusOK:
 		return nil, errorOf(response.StatusCode, body)
 	}
-	nanoseconds, _ := strconv.ParseInt(response.Header.Get(lengthHeader), 10, 64)
-	h := response.Header
 	f := newFetched(body)
-	f.kind, f.caching, f.length = h.Get("Content-Type"), endpoint.CachingOf(h), time.Duration(nanoseconds)
+	f.describe(h)
 	return f, nil
+}
+
+// isUnreachable reports whether a node refused a connection a moment ago. All viewers of its streams try
+// again, each at its own time.
+func (e *edge) isUnreachable(url string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.unreachable[url]) < retryEvery
+}
+
+// noteUnreachable notes that a request to a node has failed, if there was no connection.
+func (e *edge) noteUnreachable(url string, err error) {
+	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "dial" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(e.unreachable, func(_ string, at time.Time) bool { return now.Sub(at) > retryEvery })
+	e.unreachable[url] = now
+}
+
+// describe takes over what the headers of a response say.
+func (f *fetched) describe(h http.Header) {
+	nanoseconds, _ := strconv.ParseInt(h.Get(lengthHeader), 10, 64)
+	f.kind, f.caching, f.length = h.Get("Content-Type"), endpoint.CachingOf(h), time.Duration(nanoseconds)
+}
+
+// receive receives a file, a large one only beside a few others.
+func (e *edge) receive(ctx context.Context, a *arriving, from io.Reader) error {
+	if a.size > largeFetch {
+		select {
+		case e.large <- struct{}{}:
+			defer func() { <-e.large }()
+		case <-ctx.Done():
+			return a.fail(context.Cause(ctx))
+		}
+	}
+	return a.receive(from)
 }
 
 func errorOf(status int, body []byte) error {
@@ -269,6 +355,7 @@ type target struct {
 	address string        // on the origin node; the same for all viewers
 	wait    time.Duration // how long the origin node may wait for it
 	forever bool          // it does not change
+	media   bool          // it is a segment or a part
 	state   string        // cache key of its last state; "" = an old state is useless
 }
 
@@ -278,10 +365,11 @@ func (s *Server) targetOf(req *request, route string) (target, error) {
 	switch route {
 	case routeSegment:
 		_, file, _ := strings.Cut(req.path, "/")
-		if _, ok := parseFileName(file); !ok {
+		p, ok := parseFileName(file)
+		if !ok {
 			return t, weir.ErrNotFound()
 		}
-		t.forever, t.wait = true, s.reloadWait // as long as after a handover, see awaitShown
+		t.forever, t.media, t.wait = true, !p.init, s.reloadWait // as long as after a handover, see awaitShown
 	case routeMaster, routeDVR, routeDVRMedia:
 		t.state = "state " + t.address
 	case routeMedia:
@@ -432,9 +520,14 @@ func (s *Server) writeFetched(w *endpoint.Response, req *request, route string, 
 			return s.initSegment(w, req, name, f.body)
 		}
 		w.Header().Set("Content-Type", typeMP4)
-		size := int64(len(f.body))
+		size := f.size()
 		s.immutable(w, req, fmt.Sprintf("%s/%s %d", name, file, size))
-		err := serveFile(w, req, bytes.NewReader(f.body))
+		var err error
+		if f.media != nil {
+			err = serveContent(w, req, f.media.reader(req.Context()))
+		} else {
+			err = serveFile(w, req, bytes.NewReader(f.body))
+		}
 		s.countWatched(w, req, cmaf.Video, f.length, size)
 		return err
 	}

@@ -22,7 +22,7 @@ type cachedFile struct {
 }
 
 // memory returns the approximate size in memory.
-func (p *cachedFile) memory() int64 { return int64(len(p.body)+len(p.address)) + 256 }
+func (p *cachedFile) memory() int64 { return p.size() + int64(len(p.address)) + 256 }
 
 func newFileCache(limit int64) fileCache {
 	return fileCache{max: limit, items: map[string]*list.Element{}, order: list.New()}
@@ -58,6 +58,22 @@ func (c *fileCache) put(address string, f *fetched, till time.Time) {
 	for c.size += p.memory(); c.size > c.max; {
 		c.remove(c.order.Back())
 	}
+}
+
+// drop removes a file that is of no use, unless another one is there by now.
+func (c *fileCache) drop(address string, f *fetched) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.items[address]; ok && e.Value.(*cachedFile).fetched == f {
+		c.remove(e)
+	}
+}
+
+// used returns the size of what is in the cache.
+func (c *fileCache) used() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.size
 }
 
 func (c *fileCache) remove(e *list.Element) {

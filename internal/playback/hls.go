@@ -162,7 +162,7 @@ func sendPlaylist(w *endpoint.Response, req *request, caching endpoint.Caching, 
 	h, body, tag := w.Header(), text.Plain, text.Tag
 	h.Add("Vary", "Accept-Encoding")
 	// A playlist of one viewer's own is not worth the CPU time of compression.
-	if req.title.shared() && req.Header.Get("Range") == "" && endpoint.AcceptsGzip(req.Request) {
+	if req.shareable() && req.Header.Get("Range") == "" && endpoint.AcceptsGzip(req.Request) {
 		body, tag = text.Gzip(), tag+"-gzip"
 		h.Set("Content-Encoding", "gzip")
 		h.Set("Content-Length", strconv.Itoa(len(body))) // net/http leaves it out of what is encoded
@@ -178,14 +178,14 @@ func cached(w *endpoint.Response, req *request, kind string, caching endpoint.Ca
 
 // cachedAs is cached for a body that a tag names.
 func cachedAs(w *endpoint.Response, req *request, kind string, caching endpoint.Caching, tag string, body []byte) error {
-	if !req.title.shared() {
+	if !req.shareable() {
 		caching = endpoint.PrivateRevalidate
 	}
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("ETag", `"`+tag+`"`)
 	caching.Set(h)
-	return serveContent(w, req, bytes.NewReader(body))
+	return serveBody(w, req, body)
 }
 
 // segment answers with the init segment or a segment of a rendition.
@@ -268,7 +268,7 @@ func (s *Server) immutable(w *endpoint.Response, req *request, what string) {
 	h := w.Header()
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	switch {
-	case !req.title.shared():
+	case !req.shareable():
 		endpoint.PrivateFor(time.Hour).Set(h)
 	case !req.title.ready:
 		endpoint.For(10 * time.Second).Set(h)

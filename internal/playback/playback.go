@@ -2,7 +2,7 @@
 // assets, playlists and segments of live streams.
 //
 // All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
-// asks package access whether the viewer may play it (viewer.go), and calls the handler for the rest
+// asks package access whether the viewer may play it (viewer.go; cache.go: for caches), and calls the handler for the rest
 // of the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. content.go sends
 // bodies, package view counts what viewers watch (viewer.go).
 //
@@ -15,6 +15,7 @@
 package playback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,18 @@ import (
 
 // Options are the options of a Server.
 type Options struct {
-	Store          *store.Store
-	Media          blob.Store
-	Gate           *access.Gate
-	Live           *live.Hub   // nil = this node has no live streams
-	RTC            *rtc.Server // nil = no viewers over WebRTC. It needs Live
-	Peers          *Peers      // nil = there are no other nodes
-	Dir            string      // for temporary files; "" = that of the system
+	Store       *store.Store
+	Media       blob.Store
+	Gate        *access.Gate
+	Live        *live.Hub   // nil = this node has no live streams
+	RTC         *rtc.Server // nil = no viewers over WebRTC. It needs Live
+	Peers       *Peers      // nil = there are no other nodes
+	CacheSecret weir.Secret // that caches prove themselves with; "" = none can
+	// CacheAdmission is how long caches may keep that a viewer may play: how much longer a viewer who
+	// loses access goes on.
+	CacheAdmission time.Duration
+	EdgeCache      int64  // bytes of other nodes' streams that are kept
+	Dir            string // for temporary files; "" = that of the system
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
 	// Observe is called after every request, for metrics.
@@ -55,16 +61,17 @@ type Options struct {
 // Server serves viewers. It is safe for concurrent use.
 type Server struct {
 	Options
-	titles     titles
-	control    *access.Control
-	views      *view.Counter
-	recordings store.Recent[lastRecording] // by the playback id of a stream
-	whep       *rtc.Endpoint               // nil = there is no WebRTC
-	edge       *edge                       // nil = there are no other nodes
-	rendering  chan struct{}               // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration               // for reading writeStep of a response
-	reloadWait time.Duration               // maximum time of a blocking playlist reload
-	partMargin time.Duration               // see there
+	titles      titles
+	control     *access.Control
+	views       *view.Counter
+	recordings  store.Recent[lastRecording] // by the playback id of a stream
+	whep        *rtc.Endpoint               // nil = there is no WebRTC
+	edge        *edge                       // nil = there are no other nodes
+	cacheSecret cacheSecret
+	rendering   chan struct{} // limits concurrent muxing: each takes the memory of a segment
+	timeout     time.Duration // for reading writeStep of a response
+	reloadWait  time.Duration // maximum time of a blocking playlist reload
+	partMargin  time.Duration // see there
 
 	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 	stale          atomic.Int64 // responses while the database did not respond
@@ -79,9 +86,10 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	opt.Media = impatient{opt.Media, storageWait}
 	s := &Server{
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partMargin: partMargin, control: control,
-		titles:     titles{store: opt.Store, media: opt.Media, known: store.Recent[*title]{Store: opt.Store, Max: maxKnown}, cached: map[string]*cachedTitle{}},
-		recordings: store.Recent[lastRecording]{Store: opt.Store, Max: maxRecordings},
-		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		titles:      titles{store: opt.Store, media: opt.Media, known: store.Recent[*title]{Store: opt.Store, Max: maxKnown}, cached: map[string]*cachedTitle{}},
+		recordings:  store.Recent[lastRecording]{Store: opt.Store, Max: maxRecordings},
+		rendering:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		cacheSecret: newCacheSecret(opt.CacheSecret),
 	}
 	s.views = view.New(view.Options{Store: opt.Store, ViewerID: s.viewerID, Others: opt.Peers != nil, Log: opt.Log})
 	if opt.Dir != "" {
@@ -93,7 +101,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		s.whep = s.newWHEP()
 	}
 	if opt.Peers != nil {
-		s.edge = newEdge(opt.Store, opt.Peers, opt.Log)
+		s.edge = newEdge(opt.Store, opt.Peers, cmp.Or(opt.EdgeCache, DefaultEdgeCache), opt.Log)
 	}
 	return s, nil
 }
@@ -126,6 +134,7 @@ type request struct {
 	at        string          // the whole path, if it is not below /hls/
 	base      string          // what relative URIs begin with, if the files are elsewhere
 	node      bool            // the request is of another node, which has admitted the viewer
+	proven    bool            // the request is of a cache of the operator, see cache.go
 	// text is the token in the path, if inPath: relative URIs have it too.
 	text   string
 	inPath bool
@@ -155,6 +164,7 @@ const (
 	routeDownload  = "/hls/{id}/download/{name}"
 	routeThumbnail = "/hls/{id}/thumbnails/{name}"
 	routePoster    = "/hls/{id}/poster.jpg"
+	routeAdmission = "/hls/{id}/admission"
 	routeUnknown   = "/hls/unknown"
 )
 
@@ -214,8 +224,14 @@ func (s *Server) serve(w *endpoint.Response, req *request) (route string, err er
 		return routeUnknown, nil
 	}
 	route = routeOf(req.path)
+	if req.proven, err = s.cacheSecret.proves(req.Header); err != nil {
+		return route, err
+	}
 	if err := s.admit(req); err != nil {
 		return route, err
+	}
+	if route == routeAdmission {
+		return route, s.admission(w, req)
 	}
 	handle := s.stored(route)
 	if req.title.live() {
@@ -232,7 +248,7 @@ func (s *Server) admit(req *request) (err error) {
 	if req.title, err = s.titles.find(req.Context(), req.id); err != nil {
 		return err
 	}
-	req.token, err = s.control.Admit(req.Context(), req.title.gated(), access.Viewer{Request: req.Request, Token: req.text, HasToken: req.inPath, Client: req})
+	req.token, err = s.control.Admit(req.Context(), req.title.gated(), access.Viewer{Request: req.Request, Token: req.text, HasToken: req.inPath, Cache: req.forAll(), Client: req})
 	return err
 }
 
@@ -279,6 +295,8 @@ func routeOf(path string) string {
 		return routeDVRMedia
 	case path == "poster.jpg":
 		return routePoster
+	case path == "admission":
+		return routeAdmission
 	case first == "download" && nested:
 		return routeDownload
 	case first == "thumbnails" && nested:
@@ -329,7 +347,7 @@ func (req *request) shared(status int) bool {
 	default:
 		return false
 	}
-	return req.title == nil || req.title.shared() // nil = nobody was asked who the viewer is
+	return req.title == nil || req.shareable() // nil = nobody was asked who the viewer is
 }
 
 func (s *Server) fail(w *endpoint.Response, req *request, route string, err error) {

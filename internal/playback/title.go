@@ -45,8 +45,11 @@ func (t *title) gated() access.Title {
 // shared reports whether caches may give the response to other viewers: not if it depends on the
 // viewer or on the origin of the page.
 func (t *title) shared() bool {
-	return !t.policy.Private() && (t.policy == nil || len(t.policy.AllowedOrigins) == 0)
+	return !t.policy.Private() && !t.restrictsOrigin()
 }
+
+// restrictsOrigin reports whether only pages of some origins may play it.
+func (t *title) restrictsOrigin() bool { return t.policy != nil && len(t.policy.AllowedOrigins) > 0 }
 
 // tracks are the tracks of an asset. Only the MP4 files change: they are added on request.
 type tracks struct {

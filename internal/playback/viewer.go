@@ -41,6 +41,9 @@ func (req *request) Describe() map[string]json.RawMessage {
 	address := &url.URL{Path: cmp.Or(req.at, "/hls/"+req.id+"/"+req.path), RawQuery: req.URL.RawQuery}
 	headers := map[string]string{"Host": req.Host}
 	for name, values := range req.Header {
+		if name == cacheHeader {
+			continue
+		}
 		headers[name] = strings.Join(values, ", ")
 	}
 	viewer := map[string]json.RawMessage{}
@@ -66,6 +69,9 @@ func (req *request) viewer() view.Viewer {
 // beginView counts a viewer who begins to watch. It returns an error if the owner of the title has the
 // maximum of viewers already, unless this one is among them.
 func (s *Server) beginView(req *request) error {
+	if req.forAll() {
+		return nil // it is no viewer
+	}
 	limit, err := s.viewerLimit(req)
 	if err != nil {
 		return err
@@ -121,6 +127,9 @@ type Stats struct {
 	Reloads      int64 // requests that wait for a playlist
 	Waits        int64 // requests that wait for a part
 	NodeRequests int64 // requests to other nodes
+	EdgeHits     int64 // files of other nodes that were there
+	EdgeJoined   int64 // files of other nodes that another request was fetching
+	EdgeBytes    int64 // of the files of other nodes that are kept
 	Uncounted    int64 // requests whose viewing was not counted
 	Refused      int64 // viewers refused because the account had too many
 	Stale        int64 // responses while the database did not respond
@@ -134,7 +143,8 @@ func (s *Server) Stats() Stats {
 		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Stale: s.stale.Load(),
 	}
 	if s.edge != nil {
-		n.NodeRequests = s.edge.requests.Load()
+		n.NodeRequests, n.EdgeHits, n.EdgeJoined = s.edge.requests.Load(), s.edge.hits.Load(), s.edge.joined.Load()
+		n.EdgeBytes = s.edge.cache.used()
 	}
 	return n
 }

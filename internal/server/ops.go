@@ -192,6 +192,9 @@ func (s *server) addMetrics() {
 		gauge{"weir_state_stale", "Whether the database does not respond, and viewers get what this node knows: 1 = yes.", s.isStale},
 		gauge{"weir_stale_responses_total", "Responses to viewers while the database did not respond.", func() int64 { return viewers().Stale }},
 		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node requested from other nodes.", func() int64 { return viewers().NodeRequests }},
+		gauge{"weir_edge_hits_total", "Playlists, parts and segments of other nodes that this node had.", func() int64 { return viewers().EdgeHits }},
+		gauge{"weir_edge_joined_total", "Playlists, parts and segments of other nodes that another request was fetching already.", func() int64 { return viewers().EdgeJoined }},
+		gauge{"weir_edge_bytes", "Size of what this node keeps of streams of other nodes.", func() int64 { return viewers().EdgeBytes }},
 	)
 	if _, ok := s.store.PoolStats(); ok {
 		s.addPoolMetrics()

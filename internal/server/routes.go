@@ -22,6 +22,7 @@ import (
 func (s *server) openPlayback(ctx context.Context) (err error) {
 	o := playback.Options{
 		Store: s.store, Media: s.media, Gate: s.gate, Peers: s.peers, Dir: s.cfg.Data,
+		CacheSecret: s.cfg.CacheSecret, CacheAdmission: s.cfg.CacheAdmission, EdgeCache: s.cfg.EdgeCache,
 		TrustedProxies: s.cfg.TrustedProxies, Observe: s.metrics.observe, Log: s.logger("playback"),
 	}
 	if s.hub != nil {

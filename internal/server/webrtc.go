@@ -39,7 +39,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--webrtc: %w", errors.Join(err, udp.Close()))
 	}
-	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.logger("rtc")})
+	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, MaxViewers: s.cfg.MaxWebRTCViewers, Log: s.logger("rtc")})
 	if err != nil {
 		return errors.Join(err, udp.Close(), tcp.Close())
 	}

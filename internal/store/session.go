@@ -48,11 +48,11 @@ var sessions = table[weir.Session]{
 		"recordingStatus": {recordingStatus, textField},
 	},
 	hidden: func(s *weir.Session) any {
-		return &sessionHidden{s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End, s.Received}
+		return &sessionHidden{s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End, s.Target, s.Received}
 	},
 	unhide: func(s *weir.Session, hidden any) {
 		h := hidden.(*sessionHidden)
-		s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End, s.Received = h.Deleted, h.Unrecorded, h.RecordedBytes, h.Earlier, h.End, h.Received
+		s.Deleted, s.Unrecorded, s.RecordedBytes, s.Earlier, s.End, s.Target, s.Received = h.Deleted, h.Unrecorded, h.RecordedBytes, h.Earlier, h.End, h.Target, h.Received
 	},
 }
 
@@ -62,6 +62,7 @@ type sessionHidden struct {
 	RecordedBytes int64         `json:"recordedBytes,omitempty"`
 	Earlier       []weir.Period `json:"earlier,omitempty"`
 	End           time.Duration `json:"end,omitempty"`
+	Target        time.Duration `json:"target,omitempty"`
 	Received      weir.Received `json:"received,omitzero"`
 }
 

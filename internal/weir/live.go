@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -98,7 +99,8 @@ type Beat struct {
 	NextSequence, NextDiscontinuities int64 // not shown to viewers yet
 	Final                             bool  // and will not be before an encoder connects again
 
-	End time.Duration // of the session's media, on its timeline
+	End    time.Duration // of the session's media, on its timeline
+	Target time.Duration // target duration of its playlists; 0 = not decided yet
 
 	RecordedBytes int64    // of its recording
 	Received      Received // how the media came that this node received
@@ -318,7 +320,7 @@ func (s *Stream) EndSession(session *Session, events *EventBatch) {
 func (s *Stream) ApplyBeat(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
-	session.End = max(session.End, b.End)
+	session.End, session.Target = max(session.End, b.End), cmp.Or(session.Target, b.Target)
 	session.RecordedBytes = max(session.RecordedBytes, b.RecordedBytes)
 	session.Received.Add(b.Received)
 	if !s.IsActive {

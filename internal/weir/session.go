@@ -34,6 +34,7 @@ type Session struct {
 	RecordedBytes int64         `json:"-"` // of the recording, as of the last beat; 0 once it is an asset
 	Earlier       []Period      `json:"-"` // received by other nodes before the current or last one
 	End           time.Duration `json:"-"` // of the media on the session's timeline, as of the last beat
+	Target        time.Duration `json:"-"` // target duration of its playlists; 0 = not decided yet
 	Received      Received      `json:"-"` // how the media came, as of the last beat
 }
 
