@@ -20,7 +20,8 @@ func TestPauseSoak(t *testing.T) {
 			w := harness.NewWeir(t)
 			rtmp := harness.FreeAddr(t)
 			w.Start("--rtmp", rtmp)
-			address := start(t, w.URL)
+			origin := newCountingOrigin(t, w.URL) // stays where it is when weir is restarted
+			address := start(t, origin.URL)
 			s := newStream(w, rtmp)
 			e := s.send(liveClip(t))
 			s.waitLive()
@@ -43,6 +44,7 @@ func TestPauseSoak(t *testing.T) {
 				w.Kill()
 				time.Sleep(3 * time.Second)
 				w.Start("--rtmp", rtmp)
+				origin.moveTo(t, w.URL)
 			})
 		})
 	}

@@ -90,17 +90,15 @@ type countingOrigin struct {
 	*httptest.Server
 	mu    sync.Mutex
 	count map[string]int // requests that got what they asked for, by address
-	total int            // requests
+	asked map[string]int // requests, by path
+	weir  atomic.Pointer[url.URL]
 }
 
 func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
 	t.Helper()
-	to, err := url.Parse(weir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &countingOrigin{count: map[string]int{}}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	o := &countingOrigin{count: map[string]int{}, asked: map[string]int{}}
+	o.moveTo(t, weir)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(o.weir.Load()) }, FlushInterval: -1}
 	proxy.ModifyResponse = func(response *http.Response) error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -111,7 +109,7 @@ func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
 	}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		o.total++
+		o.asked[r.URL.Path]++
 		o.mu.Unlock()
 		proxy.ServeHTTP(w, r)
 	}))
@@ -119,13 +117,30 @@ func newCountingOrigin(t *testing.T, weir string) *countingOrigin {
 	return o
 }
 
+// moveTo says where weir is after a restart.
+func (o *countingOrigin) moveTo(t *testing.T, weir string) {
+	t.Helper()
+	to, err := url.Parse(weir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.weir.Store(to)
+}
+
 // askedBy lets so many viewers ask for the same at once, who must get a status, and returns how many of
 // them reach the origin.
 func (o *countingOrigin) askedBy(t *testing.T, viewers int, address string, status int) int {
 	t.Helper()
-	o.mu.Lock()
-	before := o.total
-	o.mu.Unlock()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func() int {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.asked[parsed.Path]
+	}
+	before := asked()
 	var together errgroup.Group
 	for range viewers {
 		together.Go(func() error {
@@ -142,9 +157,7 @@ func (o *countingOrigin) askedBy(t *testing.T, viewers int, address string, stat
 	if err := together.Wait(); err != nil {
 		t.Error(err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.total - before
+	return asked() - before
 }
 
 // checkOnce complains about parts, segments and awaited playlists that were asked for more than once.
