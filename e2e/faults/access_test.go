@@ -240,13 +240,13 @@ func (a *access) ask(ctx context.Context, n *node) {
 		a.mu.Unlock()
 		g := fetch(ctx, client, n.URL+"/hls/"+fmt.Sprintf("%016x", time.Now().UnixNano()&0xffffffff)+"/index.m3u8")
 		a.mu.Lock()
-		away := before && a.during
+		away := before || a.during // it may have ended while the request waited
 		a.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
 		case g.status == http.StatusNotFound:
 		case away && g.status == http.StatusServiceUnavailable && g.header.Get("Retry-After") != "":
-		case before || away:
+		case away:
 			a.note("an unknown title: %d %q at %s", g.status, g.header.Get("Retry-After"), n.name)
 		}
 		select {
