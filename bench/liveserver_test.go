@@ -3,8 +3,6 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net"
@@ -85,24 +83,7 @@ func (s *liveServer) startWeir(t *testing.T, binary string, n int, record bool) 
 	waitFor(t, "http://"+web+"/readyz")
 	for i := range n {
 		var stream struct{ StreamKey, PlaybackID string }
-		body, err := json.Marshal(map[string]any{"name": fmt.Sprintf("stream %d", i), "profiles": []any{}, "record": record})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+web+"/api/stream", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+apiKey)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = json.NewDecoder(resp.Body).Decode(&stream)
-		resp.Body.Close()
-		if err != nil || stream.StreamKey == "" {
-			t.Fatalf("create a stream: status %d, %v", resp.StatusCode, err)
-		}
+		post(t, http.MethodPost, "http://"+web+"/api/stream", map[string]any{"name": fmt.Sprintf("stream %d", i), "profiles": []any{}, "record": record}, &stream)
 		s.streams = append(s.streams, broadcast{"rtmp://" + rtmp + "/live#" + stream.StreamKey, "http://" + web + "/hls/" + stream.PlaybackID + "/index.m3u8"})
 	}
 }

@@ -71,7 +71,7 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) (*hls.Te
 	if err := r.await(ctx, q); err != nil {
 		return nil, err
 	}
-	if first := q.Segment < 0 || r.target.get() == 0; first && !r.begun() {
+	if q.Segment < 0 || r.target.get() == 0 {
 		r.awaitFirst(ctx)
 	}
 	return r.playlist(q, b.reports(name))
@@ -85,28 +85,28 @@ const firstWait = 6 * time.Second
 // parts only, ffmpeg fails on a rendition that is empty while others are not, and the segment decides
 // the target duration. If it does not come in time, players get the playlist as it is.
 func (r *rendition) awaitFirst(ctx context.Context) {
+	begun, changed := r.begun()
+	if begun {
+		return // nearly always, so without a timer
+	}
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
-	for !r.begun() {
-		r.mu.Lock()
-		changed := r.changed
-		r.mu.Unlock()
-		if r.begun() { // meanwhile
-			return
-		}
+	for !begun {
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return
 		}
+		begun, changed = r.begun()
 	}
 }
 
-// begun reports whether there is a whole segment, or none will come here.
-func (r *rendition) begun() bool {
+// begun reports whether there is a whole segment, or none will come here, and returns what is closed at
+// the next change.
+func (r *rendition) begun() (bool, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.segments) > 0 || r.ended || r.handedOver
+	return len(r.segments) > 0 || r.ended || r.handedOver, r.changed
 }
 
 // Init returns an init segment of a rendition, by the number in its playlist.

@@ -2,7 +2,6 @@ package playback
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 )
@@ -53,55 +52,35 @@ func (a *arriving) wake() {
 	a.changed = make(chan struct{})
 }
 
-// from returns the bytes that are there from an offset on, at least one of them unless it is the end.
-func (a *arriving) from(ctx context.Context, at int64) ([]byte, error) {
-	for {
+// reader returns a reader of the file, which waits until ctx ends.
+func (a *arriving) reader(ctx context.Context) io.ReadSeeker {
+	return io.NewSectionReader(readerAt(func(p []byte, at int64) (int, error) { return a.readAt(ctx, p, at) }), 0, a.size)
+}
+
+// readAt is io.ReaderAt, until ctx ends.
+func (a *arriving) readAt(ctx context.Context, p []byte, at int64) (n int, err error) {
+	for n < len(p) {
 		a.mu.Lock()
 		data, changed, err := a.data, a.changed, a.err
 		a.mu.Unlock()
+		n += copy(p[n:], data[min(at+int64(n), int64(len(data))):])
 		switch {
-		case at >= a.size:
-			return nil, io.EOF
-		case at < int64(len(data)):
-			return data[at:], nil
+		case n == len(p):
+			return n, nil
+		case at+int64(n) >= a.size:
+			return n, io.EOF
 		case err != nil:
-			return nil, err
+			return n, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return n, context.Cause(ctx)
 		}
 	}
+	return n, nil
 }
 
-// reader returns a reader of the file, which waits until ctx ends.
-func (a *arriving) reader(ctx context.Context) io.ReadSeeker {
-	return &arrivingReader{size: a.size, from: func(at int64) ([]byte, error) { return a.from(ctx, at) }}
-}
+type readerAt func(p []byte, at int64) (int, error)
 
-type arrivingReader struct {
-	size, at int64
-	from     func(at int64) ([]byte, error)
-}
-
-func (r *arrivingReader) Read(b []byte) (int, error) {
-	data, err := r.from(r.at)
-	n := copy(b, data)
-	r.at += int64(n)
-	return n, err
-}
-
-func (r *arrivingReader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += r.at
-	case io.SeekEnd:
-		offset += r.size
-	}
-	if offset < 0 {
-		return 0, errors.New("seek to before the start of a file")
-	}
-	r.at = offset
-	return offset, nil
-}
+func (r readerAt) ReadAt(p []byte, at int64) (int, error) { return r(p, at) }
