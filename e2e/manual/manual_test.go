@@ -2,7 +2,6 @@ package manual
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,13 +152,23 @@ func makeCertificate(t *testing.T, dir string) {
 //	api PATH                the response of the API
 //	onair FILE              waits until the stream of the JSON in the file is on air
 //	seen FILE               waits until it has been on air
-//	ready FILE              waits until the asset of the JSON in the file is ready
+//	ready FILE              waits until the asset of the JSON in the file is ready; prints its status
 //	browse URL EXPRESSION   opens a page in the browser until the expression is true
 const preamble = `set -aeo pipefail
 api() { curl -sS -H "Authorization: Bearer $KEY" "$WEIR/api/$1"; }
 onair() { local id=$(jq -r .id "$1"); until api stream/$id | jq -e .isActive >/dev/null; do sleep 1; done; }
 seen() { local id=$(jq -r .id "$1"); until api stream/$id | jq -e '.lastSeen > 0' >/dev/null; do sleep 1; done; }
-ready() { local id=$(jq -r .asset.id "$1"); until api asset/$id | jq -e '.status.phase == "ready"' >/dev/null; do sleep 1; done; }
+ready() {
+  local id=$(jq -r .asset.id "$1") phase=
+  until [ "$phase" = ready ]; do
+    api asset/$id | jq -c .status > $id.now
+    cmp -s $id.now $id.before || cat $id.now
+    mv $id.now $id.before
+    phase=$(jq -r .phase $id.before)
+    if [ "$phase" = failed ]; then return 1; fi
+    sleep 1
+  done
+}
 browse() { BROWSE_URL=$1 BROWSE_UNTIL=$2 env -0 | curl -sS --data-binary @- "$MANUAL/open"; }
 `
 
@@ -213,13 +222,10 @@ func (w *world) run(t *testing.T, p page) {
 		}
 		fmt.Fprintf(script, "echo '== %s:%d'\n%s\n", p.path, b.line, command)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), wait.Limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
+	cmd := exec.Command("bash", "-c", script.String())
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), w.environment(dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	// A file, because blocks in the background outlive the shell, and keep it open.
 	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
@@ -230,11 +236,24 @@ func (w *world) run(t *testing.T, p page) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what runs in the background
-	if err != nil {
+	// The blocks, and what they left in the background.
+	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	printed := func() string {
 		text, _ := os.ReadFile(output.Name())
-		t.Errorf("a block fails, the last of these: %v\n%s", err, harness.Tail(string(text)))
+		return harness.Tail(string(text))
+	}
+	wait.Progress(t, func() error {
+		select {
+		case err = <-ended:
+			return nil
+		default:
+			return fmt.Errorf("a block does not end, the last of these:\n%s", printed())
+		}
+	})
+	if err != nil {
+		t.Errorf("a block fails, the last of these: %v\n%s", err, printed())
 	}
 }
 
