@@ -27,6 +27,7 @@ import (
 // when you know why it exists and what it may know.
 var mayImport = map[string]string{
 	"weir":     "",
+	"caption":  "weir",
 	"codec":    "weir",
 	"config":   "weir",
 	"contract": "weir",
@@ -123,6 +124,7 @@ var libraries = map[string]string{
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
 	"golang.org/x/sys/unix":                 "server store cli ffmpeg blob media",
+	"golang.org/x/text":                     "caption", // charsets
 	"golang.org/x/time/rate":                "ingest live srt",
 	"google.golang.org/protobuf":            "server", // spans
 	"modernc.org/sqlite":                    "store",

@@ -1,0 +1,3 @@
+package caption
+
+func readTTML(string) ([]Cue, error) { return nil, invalid("TTML is not read yet") }
