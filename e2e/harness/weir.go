@@ -304,11 +304,14 @@ func (w *Weir) OpenStore() *store.Store {
 	return st
 }
 
-// Do sends a request with the first account's key and returns status and body.
+// Do sends a request with the first account's key and returns status and body. The body of the
+// request is sent as JSON, one of bytes as it is.
 func (w *Weir) Do(method, path string, body any) (int, []byte) {
 	w.T.Helper()
 	var reader io.Reader
-	if body != nil {
+	if raw, ok := body.([]byte); ok {
+		reader = bytes.NewReader(raw)
+	} else if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			w.T.Fatal(err)

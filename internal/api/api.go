@@ -97,6 +97,7 @@ type server struct {
 	limits   *limiter
 	routes   *router
 	large    chan struct{} // semaphore for checks of large bodies
+	files    chan struct{} // semaphore for large files of text, which are received into memory
 	// playbacks are the ways to play content as viewers get them, by the address of weir and the id.
 	playbacks store.Recent[playbackInfo]
 	tus       *tusd.UnroutedHandler
@@ -118,7 +119,7 @@ func newServer(opt Options, c *contract.Contract) (*server, error) {
 	if opt.timeout == 0 {
 		opt.timeout = uploadTimeout
 	}
-	s := &server{Options: opt, contract: c, limits: newLimiter(opt.KeyRate, opt.AccountRate), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	s := &server{Options: opt, contract: c, limits: newLimiter(opt.KeyRate, opt.AccountRate), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), files: make(chan struct{}, maxFiles)}
 	s.playbacks.Store, s.playbacks.Max = opt.Store, maxPlaybacks
 	var err error
 	if s.tus, err = s.newTus(); err != nil {

@@ -136,6 +136,17 @@ var isolation = map[string]row{
 	"POST /api/asset/{id}/export":  {named(asset).with(`{"custom":{"url":"https://example.com/${new}"}}`), made("/api/task/", "task.id").on(asset).with(`{"custom":{"url":"https://example.com/${new}"}}`)},
 	"POST /api/asset/{id}/retry":   {named(failedAsset)},
 	"GET /api/asset/{id}/clips":    {named(clipOfAsset), listed(clipOfAssetPlaybackID)},
+	"GET /api/asset/{id}/track":    {named(trackOfAsset)},
+	"POST /api/asset/{id}/track": {
+		named(asset).with(`{"type":"text","language":"en","text":"WEBVTT\n\n00:01.000 --> 00:02.000\na"}`).withoutID(),
+	},
+	"GET /api/asset/{id}/track/{trackId}":    {named(trackOfAsset), refers(trackOfAsset, "").on(asset).answers(404)},
+	"PATCH /api/asset/{id}/track/{trackId}":  {named(trackOfAsset).with(`{"name":"b"}`), refers(trackOfAsset, "").on(asset).answers(404).with(`{"name":"b"}`)},
+	"DELETE /api/asset/{id}/track/{trackId}": {named(trackOfAsset), refers(trackOfAsset, "").on(asset).answers(404)},
+	"PUT /api/asset/{id}/track/{trackId}/file": {
+		named(trackOfAsset).with("WEBVTT\n\n00:01.000 --> 00:02.000\na"),
+		refers(trackOfAsset, "").on(asset).answers(404).with("WEBVTT\n\n00:01.000 --> 00:02.000\na"),
+	},
 	"POST /api/asset/upload/url": {
 		made("/api/asset/", "asset.id").with(importBody(``)),
 		made("/api/task/", "task.id").with(importBody(``)),

@@ -383,6 +383,19 @@ func asset(w *world, of tenant) thing {
 	return assetThing(w.newAsset(of, fromURL(), nil))
 }
 
+// trackOfAsset is a track of text, and the asset that has it.
+func trackOfAsset(w *world, of tenant) thing {
+	var track weir.AssetTrack
+	it := assetThing(w.newAsset(of, fromURL(), func(a *weir.Asset) {
+		var err error
+		if track, err = a.AddTrack(weir.NewAssetTrack{Type: weir.TextTrack, Language: "en"}, time.Now()); err != nil {
+			w.Fatal(err)
+		}
+	}))
+	it.values["trackId"], it.shown = track.ID, track.ID
+	return it
+}
+
 func privateAsset(w *world, of tenant) thing {
 	return assetThing(w.newAsset(of, fromURL(), func(a *weir.Asset) { a.PlaybackPolicy = &weir.PlaybackPolicy{Type: weir.PolicyJWT} }))
 }

@@ -29,6 +29,29 @@ type liveMeta struct {
 type storedMeta struct {
 	PlaybackPolicy *weir.PlaybackPolicy `json:"playbackPolicy"` // null when there is none
 	Source         []playbackSource     `json:"source"`
+	Tracks         []playbackTrack      `json:"tracks,omitempty"`
+}
+
+// playbackTrack is a track of text beside the video.
+type playbackTrack struct {
+	ID             string         `json:"id"`
+	Type           weir.TrackType `json:"type"`
+	Kind           weir.TextKind  `json:"kind,omitempty"`
+	Language       string         `json:"language,omitempty"`
+	Name           string         `json:"name"`
+	Default        bool           `json:"default"`
+	Forced         bool           `json:"forced"`
+	ClosedCaptions bool           `json:"closedCaptions"`
+	URL            string         `json:"url"`
+}
+
+func playbackTracks(a weir.Asset, base weir.Base) (list []playbackTrack) {
+	for _, t := range a.Shown(a.Tracks, base) {
+		if t.URL != "" {
+			list = append(list, playbackTrack{t.ID, t.Type, t.Kind, t.Language, t.Name, t.Default, t.Forced, t.ClosedCaptions, t.URL})
+		}
+	}
+	return list
 }
 
 type recordingMeta struct {
@@ -207,7 +230,7 @@ func (s *server) storedPlayback(r *request, asset weir.Asset) (playbackInfo, err
 		}
 		return playbackInfo{}, err
 	}
-	meta := storedMeta{PlaybackPolicy: publicPolicy(asset.PlaybackPolicy)}
+	meta := storedMeta{PlaybackPolicy: publicPolicy(asset.PlaybackPolicy), Tracks: playbackTracks(asset, s.addresses(r.Request))}
 	at := func(f weir.File) string {
 		return s.base(r.Request) + (&url.URL{Path: "/hls/" + asset.PlaybackID + "/" + strings.TrimPrefix(f.Path, "/")}).EscapedPath()
 	}

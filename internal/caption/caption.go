@@ -60,13 +60,34 @@ func Read(file []byte, charset string) ([]Cue, error) {
 	return ordered(cues)
 }
 
-// ordered checks the number of cues and sorts them.
+// ReadStored is Read for what [WebVTT] wrote, which may be larger than a file that was read.
+func ReadStored(text []byte) ([]Cue, error) {
+	cues, err := readWebVTT(string(text))
+	if err != nil {
+		return nil, err
+	}
+	return ordered(cues)
+}
+
+// ordered sorts the cues of a file, which must have some.
 func ordered(cues []Cue) ([]Cue, error) {
 	if len(cues) == 0 {
 		return nil, invalid("the file has no cues with text")
 	}
 	slices.SortStableFunc(cues, func(a, b Cue) int { return cmp.Compare(a.Start, b.Start) })
 	return cues, nil
+}
+
+// Collect checks cues that were read one by one, and sorts them.
+func Collect(cues []Cue) ([]Cue, error) {
+	var l list
+	for i, c := range cues {
+		if err := l.add(i+1, c); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(l.cues, func(a, b Cue) int { return cmp.Compare(a.Start, b.Start) })
+	return l.cues, nil
 }
 
 // list collects the cues of a file.
@@ -94,13 +115,20 @@ func (l *list) add(line int, c Cue) error {
 	return nil
 }
 
+// Between returns the cues that are shown between two times, as they are.
+func Between(cues []Cue, from, to time.Duration) (shown []Cue) {
+	for _, c := range cues {
+		if c.End > from && c.Start < to {
+			shown = append(shown, c)
+		}
+	}
+	return shown
+}
+
 // Shift returns the cues with other times: those that are shown from a time on, which is 0 then, up
 // to an end.
 func Shift(cues []Cue, from, to time.Duration) (shifted []Cue) {
-	for _, c := range cues {
-		if c.End <= from || c.Start >= to {
-			continue
-		}
+	for _, c := range Between(cues, from, to) {
 		c.Text = shiftMarks(c.Text, -from)
 		c.Start, c.End = max(c.Start, from)-from, min(c.End, to)-from
 		if c.End-c.Start >= time.Millisecond {

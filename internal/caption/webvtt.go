@@ -12,7 +12,7 @@ const signature = "WEBVTT"
 // readWebVTT reads WebVTT. Styles and regions are left out: they are for the page of another player.
 func readWebVTT(text string) ([]Cue, error) {
 	head, rest, _ := strings.Cut(text, "\n")
-	if after := head[len(signature):]; after != "" && after[0] != ' ' && after[0] != '\t' {
+	if after := strings.TrimPrefix(head, signature); after != "" && after[0] != ' ' && after[0] != '\t' {
 		return nil, invalidAt(1, "the first line of WebVTT is WEBVTT, and no letter follows it")
 	}
 	var l list
@@ -58,14 +58,19 @@ func readWebVTT(text string) ([]Cue, error) {
 	return l.cues, nil
 }
 
-// identifier returns the identifier of a cue: a line of text without an arrow.
+// identifier returns the identifier of a cue: a line of text. One with an arrow, which control
+// characters may have hidden, would be read as times, so it is left out.
 func identifier(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
+	id := strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return -1
 		}
 		return r
-	}, strings.ReplaceAll(text, arrow, "")))
+	}, text))
+	if strings.Contains(id, arrow) {
+		return ""
+	}
+	return id
 }
 
 // readSettings returns the settings of a cue that are valid, in a fixed order.

@@ -139,7 +139,7 @@ func DASH(f Files) ([]byte, error) {
 	}
 	for i, t := range f.Audio {
 		track := t.Index.Track
-		set := doc.Period.addSet(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: languageTag(track.Language), Label: track.Name}, i == 0)
+		set := doc.Period.addSet(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: LanguageTag(track.Language), Label: track.Name}, i == 0)
 		add(t, set)
 	}
 	text, err := xml.MarshalIndent(doc, "", "  ")

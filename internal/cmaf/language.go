@@ -16,8 +16,8 @@ const languages = "aar:aa abk:ab afr:af aka:ak alb:sq amh:am ara:ar arg:an arm:h
 	"tgl:tl tha:th tib:bo tir:ti ton:to tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur uzb:uz ven:ve vie:vi vol:vo wel:cy wln:wa wol:wo " +
 	"xho:xh yid:yi yor:yo zha:za zho:zh zul:zu"
 
-// languageTag turns a language code of ISO 639-2 into a tag of BCP 47; "" = unknown.
-func languageTag(code string) string {
+// LanguageTag turns a language code of ISO 639-2 into a tag of BCP 47; "" = unknown.
+func LanguageTag(code string) string {
 	code = strings.ToLower(code)
 	if len(code) != 3 || code == "und" || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz") != "" {
 		return ""

@@ -40,6 +40,32 @@ func (t TrackIndex) Entries(segment, init func(n int) string, extra ...time.Dura
 	return list
 }
 
+// TextSegment is a part of a presentation for which text is one file.
+type TextSegment struct {
+	From, To      time.Duration // as players count: from the first frame, without gaps
+	Media         time.Duration // the time in stored segments of what is shown at From
+	Discontinuity bool
+}
+
+// TextSegments divides a presentation for its text, by the index of its main track: into parts of at
+// most the given length, or of one segment, that end at discontinuities, where the times in segments
+// may jump.
+func (t TrackIndex) TextSegments(length time.Duration) (list []TextSegment) {
+	var at time.Duration
+	for n, s := range t.Segments {
+		track := t.TrackOf(n)
+		end := at + track.between(s.Start(), s.End())
+		switch last := len(list) - 1; {
+		case last < 0 || s.Discontinuity || end-list[last].From > length:
+			list = append(list, TextSegment{From: at, To: end, Media: Lead + track.Time(s.Start()), Discontinuity: s.Discontinuity && last >= 0})
+		default:
+			list[last].To = end
+		}
+		at = end
+	}
+	return list
+}
+
 // Media returns the media playlist of the file.
 func (f TrackFile) Media() hls.Media {
 	init := hls.File{URI: hls.EscapePath(f.File()), Length: int64(f.Layout.Init)}
@@ -193,7 +219,8 @@ func (t Track) date(s Segment) time.Time {
 type Master struct {
 	Video []Rendition // one video in several sizes, in any order
 	Audio []Rendition // several languages; of one audio there is one rendition
-	TS    bool        // the segments are MPEG-TS, and those of video have the default audio inside
+	Text  []Text
+	TS    bool // the segments are MPEG-TS, and those of video have the default audio inside
 }
 
 // Rendition is a track as a playlist names it.
@@ -211,6 +238,16 @@ type Rendition struct {
 	FrameRate float64
 }
 
+// Text is a track of text as a playlist names it.
+type Text struct {
+	Name           string
+	URI            string // path of its media playlist, relative to the master playlist, not escaped
+	Language       string // BCP 47
+	Default        bool
+	Forced         bool
+	ClosedCaptions bool
+}
+
 // audioGroup is the name of the only group of audio tracks.
 const audioGroup = "audio"
 
@@ -222,7 +259,7 @@ const swapFrom = 960
 func (m Master) Playlist() hls.Master {
 	audio := defaultFirst(m.Audio)
 	inside := m.TS || len(m.Video) == 0 // the default audio needs no playlist of its own
-	p := hls.Master{Variants: m.variants(audio, inside)}
+	p := hls.Master{Variants: m.variants(audio, inside), Subtitles: textChoices(m.Text)}
 	if len(audio) > 1 || len(audio) == 1 && !inside {
 		p.Audio = audioChoices(audio, inside)
 		for i := range p.Variants {
@@ -243,6 +280,36 @@ func defaultFirst(audio []Rendition) []Rendition {
 	return slices.SortedStableFunc(slices.Values(audio), func(a, b Rendition) int { return rank(a) - rank(b) })
 }
 
+// textChoices returns the group of texts. Its names differ, and so do the languages among which a
+// player may choose by itself.
+func textChoices(text []Text) (list []hls.Subtitles) {
+	type choice struct {
+		language string
+		forced   bool
+	}
+	names, chosen := map[string]bool{}, map[choice]bool{}
+	for _, t := range text {
+		c := choice{t.Language, t.Forced}
+		s := hls.Subtitles{
+			URI: hls.EscapePath(t.URI), Name: unusedName(t.Name, names), Language: t.Language, Default: t.Default,
+			AutoSelect: t.Default || t.Language != "" && !chosen[c], Forced: t.Forced, ClosedCaptions: t.ClosedCaptions,
+		}
+		chosen[c] = true
+		list = append(list, s)
+	}
+	return list
+}
+
+// unusedName returns a name that is not among names, and adds it.
+func unusedName(plain string, names map[string]bool) string {
+	name := plain
+	for n := 2; names[name]; n++ {
+		name = fmt.Sprintf("%s (%d)", plain, n)
+	}
+	names[name] = true
+	return name
+}
+
 // audioChoices returns the group of audio tracks. The names in a group differ, and so do the
 // languages among which a player may choose by itself.
 func audioChoices(audio []Rendition, inside bool) []hls.Audio {
@@ -250,12 +317,8 @@ func audioChoices(audio []Rendition, inside bool) []hls.Audio {
 	names, languages := map[string]bool{}, map[string]bool{}
 	for i, r := range audio {
 		t := r.Index.Track
-		language := languageTag(t.Language)
-		name := cmp.Or(t.Name, language, fmt.Sprintf("Audio %d", i+1))
-		for n, plain := 2, name; names[name]; n++ {
-			name = fmt.Sprintf("%s (%d)", plain, n)
-		}
-		names[name] = true
+		language := LanguageTag(t.Language)
+		name := unusedName(cmp.Or(t.Name, language, fmt.Sprintf("Audio %d", i+1)), names)
 		list[i] = hls.Audio{
 			Group: audioGroup, Name: name, Language: language, Channels: t.Channels,
 			Default: i == 0, AutoSelect: i == 0 || language != "" && !languages[language],

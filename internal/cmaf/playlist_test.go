@@ -230,8 +230,8 @@ func TestTSSize(t *testing.T) {
 
 func TestLanguageTag(t *testing.T) {
 	for code, want := range map[string]string{"deu": "de", "ger": "de", "eng": "en", "zul": "zu", "aar": "aa", "gsw": "gsw", "ENG": "en", "und": "", "": "", "en": "", `e"x`: ""} {
-		if got := languageTag(code); got != want {
-			t.Errorf("languageTag(%q) = %q, want %q", code, got, want)
+		if got := LanguageTag(code); got != want {
+			t.Errorf("LanguageTag(%q) = %q, want %q", code, got, want)
 		}
 	}
 }

@@ -22,6 +22,10 @@ type Remux struct {
 	// [ReadPackets]. The list has their times without Lead.
 	Packets []int
 
+	// Text are the indexes of tracks of text. Each goes to two pipes after all others: the bytes of its packets,
+	// one after the other, and the list of its packets. No muxer takes all codecs of text as they are.
+	Text []int
+
 	// Strict makes the first damaged packet an error. That fits MP4, where damage means that the
 	// file was cut off; transport streams begin with damage.
 	Strict bool
@@ -84,8 +88,16 @@ func (r Remux) Args() []string {
 	for _, track := range r.Packets {
 		args = append(args, "-map", fmt.Sprintf("0:%d", track))
 	}
+	pipe := 3 + len(r.Tracks)
 	if len(r.Packets) > 0 {
-		args = append(args, "-c", "copy", "-f", "framecrc", fmt.Sprintf("pipe:%d", 3+len(r.Tracks)))
+		args = append(args, "-c", "copy", "-f", "framecrc", fmt.Sprintf("pipe:%d", pipe))
+		pipe++
+	}
+	for _, track := range r.Text {
+		for _, format := range []string{"data", "framecrc"} {
+			args = append(args, "-map", fmt.Sprintf("0:%d", track), "-c", "copy", "-f", format, fmt.Sprintf("pipe:%d", pipe))
+			pipe++
+		}
 	}
 	return args
 }

@@ -42,6 +42,7 @@ type Track struct {
 
 	Default   bool `json:"default,omitempty"`
 	Forced    bool `json:"forced,omitempty"`
+	Deaf      bool `json:"deaf,omitempty"`      // text for viewers who do not hear
 	Still     bool `json:"picture,omitempty"`   // a cover or a thumbnail
 	Extradata bool `json:"extradata,omitempty"` // the container has the codec's parameters
 

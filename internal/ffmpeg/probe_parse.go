@@ -192,6 +192,7 @@ func (r rawTrack) track() Track {
 		Index: r.Index.small(), Kind: r.Kind.label(), Codec: known(r.Codec), Profile: known(r.Profile), Level: r.Level.small(),
 		Tag: r.Tag.label(), Language: language(tag(r.Tags, "language")), Title: tag(r.Tags, "title").label(),
 		Default: r.Disposition["default"] == "1", Forced: r.Disposition["forced"] == "1",
+		Deaf:      r.Disposition["hearing_impaired"] == "1",
 		Still:     r.Disposition["attached_pic"] == "1" || r.Disposition["timed_thumbnails"] == "1" || r.Disposition["still_image"] == "1",
 		Extradata: r.Extradata.number() > 0,
 		TimeBase:  r.TimeBase.ratio("/"), StartTicks: r.StartTicks.number(), DurationTicks: max(r.DurationTicks.number(), 0),

@@ -7,8 +7,9 @@ import (
 
 // Master is a master playlist: what a player chooses from.
 type Master struct {
-	Variants []Variant
-	Audio    []Audio
+	Variants  []Variant
+	Audio     []Audio
+	Subtitles []Subtitles // a group that plays with all variants; Parse does not read them
 
 	// SessionKeys are keys that the variants use. Parse reads them, Text does not write them.
 	SessionKeys []Key
@@ -37,11 +38,25 @@ type Audio struct {
 	AutoSelect bool   // a player may choose it, by the language of the viewer
 }
 
+// Subtitles is a choice in the group of texts.
+type Subtitles struct {
+	URI            string // of its media playlist
+	Name           string // unique in the group
+	Language       string // BCP 47
+	Default        bool   // it is shown unless the viewer chooses otherwise
+	AutoSelect     bool   // a player may choose it, by the language of the viewer
+	Forced         bool   // for viewers who understand the audio
+	ClosedCaptions bool   // for viewers who do not hear
+}
+
+// subtitlesGroup is the name of the only group of texts.
+const subtitlesGroup = "text"
+
 // Text writes the playlist.
 func (m Master) Text() []byte {
 	var w writer
 	w.put("#EXTM3U\n#EXT-X-VERSION:")
-	if len(m.Audio) > 0 {
+	if len(m.Audio)+len(m.Subtitles) > 0 {
 		w.put("4")
 	} else {
 		w.put("3")
@@ -50,8 +65,11 @@ func (m Master) Text() []byte {
 	for _, a := range m.Audio {
 		w.audio(a)
 	}
+	for _, s := range m.Subtitles {
+		w.subtitles(s)
+	}
 	for _, v := range m.Variants {
-		w.variant(v)
+		w.variant(v, len(m.Subtitles) > 0)
 	}
 	return w.text
 }
@@ -76,7 +94,30 @@ func (w *writer) audio(a Audio) {
 	w.put("\n")
 }
 
-func (w *writer) variant(v Variant) {
+// accessible describes text for viewers who do not hear.
+const accessible = "public.accessibility.transcribes-spoken-dialog,public.accessibility.describes-music-and-sound"
+
+func (w *writer) subtitles(s Subtitles) {
+	w.put("#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=").quoted(subtitlesGroup).put(",NAME=").quoted(s.Name)
+	if s.Language != "" {
+		w.put(",LANGUAGE=").quoted(s.Language)
+	}
+	if s.Default {
+		w.put(",DEFAULT=YES")
+	}
+	if s.AutoSelect {
+		w.put(",AUTOSELECT=YES")
+	}
+	if s.Forced {
+		w.put(",FORCED=YES")
+	}
+	if s.ClosedCaptions {
+		w.put(",CHARACTERISTICS=").quoted(accessible)
+	}
+	w.put(",URI=").quoted(s.URI).put("\n")
+}
+
+func (w *writer) variant(v Variant, subtitles bool) {
 	w.put("#EXT-X-STREAM-INF:BANDWIDTH=").number(v.Bandwidth)
 	w.put(",AVERAGE-BANDWIDTH=").number(v.Average)
 	w.put(",CODECS=").quoted(strings.Join(v.Codecs, ","))
@@ -88,6 +129,9 @@ func (w *writer) variant(v Variant) {
 	}
 	if v.Audio != "" {
 		w.put(",AUDIO=").quoted(v.Audio)
+	}
+	if subtitles {
+		w.put(",SUBTITLES=").quoted(subtitlesGroup)
 	}
 	w.put(",NAME=").quoted(v.Name).put("\n").put(v.URI).put("\n")
 }

@@ -62,7 +62,7 @@ func (e *earlierPeriods) start(storage blob.Store, log *slog.Logger, all *rendit
 	periods := map[string][]*media.StoredPeriod{}
 	for _, name := range []string{videoName, audioName} {
 		for period := range e.session.Earlier {
-			periods[name] = append(periods[name], media.NewStoredPeriod(storage, "asset/"+e.session.ID, period, name))
+			periods[name] = append(periods[name], media.NewStoredPeriod(storage, media.AssetFolder(e.session.ID), period, name))
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -208,7 +208,7 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 		if p == nil || !p.raise(at.Discontinuities) || !p.addGaps(e.session.CreatedAt.Time(), at.First) {
 			p = newEarlierSegments(at.First, at.Discontinuities)
 		}
-		p.periods = append(p.periods, earlierPeriod{at.First, int64(len(segments)), media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
+		p.periods = append(p.periods, earlierPeriod{at.First, int64(len(segments)), media.PeriodFolder(media.AssetFolder(e.session.ID), i, name), tracks})
 		for n, segment := range segments {
 			p.addSegment(segment, tracks[inits[n]], int(at.First)+inits[n])
 		}

@@ -141,7 +141,7 @@ func (p Periods) Folder(ctx context.Context, session weir.Session, period int) (
 
 // restore takes the files of a period from the storage, because its node does not answer.
 func (p Periods) restore(ctx context.Context, session weir.Session, period int, dir string, silent error) error {
-	segments, err := media.Restore(ctx, p.Media, "asset/"+session.ID, period, dir)
+	segments, err := media.Restore(ctx, p.Media, media.AssetFolder(session.ID), period, dir)
 	if weir.KindOf(err) == weir.NotFound {
 		return silent
 	}

@@ -63,7 +63,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 		s.renditions.neverRecord(quotaUsedUp)
 	}
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
-	s.uploads.to, s.uploads.prefix, s.uploads.period = o.Upload, "asset/"+info.ID, len(info.Earlier)
+	s.uploads.to, s.uploads.prefix, s.uploads.period = o.Upload, media.AssetFolder(info.ID), len(info.Earlier)
 	s.uploads.log, s.uploads.tracks, s.uploads.limit = s.log, map[string]*media.Uploaded{}, o.maxUpload
 	s.numbers = numbers{bounded: o.Release != nil, next: lease.NextSequence, at: time.Now().Add(-lease.Silent)}
 	s.taps.mu = &s.mu

@@ -39,6 +39,9 @@ var (
 	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
 )
 
+// AssetFolder returns the prefix of an asset: of its presentation, its tracks and its other files.
+func AssetFolder(assetID string) string { return "asset/" + assetID }
+
 // SegmentKey returns the key of segment n of a track.
 func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
 

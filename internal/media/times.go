@@ -86,6 +86,17 @@ func (t Times) AfterStart(ms float64) time.Duration {
 	return at
 }
 
+// Played is the reverse of AfterStart: how long after its start players show a time of the timeline.
+func (t Times) Played(at time.Duration) time.Duration {
+	played := at - t.start
+	for _, gap := range t.gaps {
+		if gap.From >= t.start && gap.From < at {
+			played -= min(gap.To, at) - gap.From
+		}
+	}
+	return played
+}
+
 // AtWall returns where on the timeline a time of the wall clock is. If it is in a gap, so is the
 // result.
 func (t Times) AtWall(ms float64) time.Duration {

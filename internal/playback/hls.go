@@ -46,7 +46,7 @@ func (s *Server) master(w *endpoint.Response, req *request) error {
 		}
 		return named
 	}
-	m.Video, m.Audio = list(req.title.video), list(req.title.audio)
+	m.Video, m.Audio, m.Text = list(req.title.video), list(req.title.audio), req.subtitles()
 	switch {
 	case len(req.title.video) == 0 && len(req.title.audio) == 0:
 		return errNotReady()

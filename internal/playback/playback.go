@@ -150,22 +150,26 @@ func (req *request) below(folder string) string {
 	case folder == "":
 		return req.base + tokenMark + req.token.Text + "/"
 	}
-	return "../" + tokenMark + req.token.Text + "/" + folder + "/"
+	up := strings.Repeat("../", strings.Count(folder, "/")+1)
+	return up + tokenMark + req.token.Text + "/" + folder + "/"
 }
 
 // The routes in logs and metrics: the path itself can contain a token.
 const (
-	routeMaster    = "/hls/{id}/index.m3u8"
-	routeMedia     = "/hls/{id}/{rendition}/index.m3u8"
-	routeDVR       = "/hls/{id}/dvr.m3u8"
-	routeDVRMedia  = "/hls/{id}/{rendition}/dvr.m3u8"
-	routeSegment   = "/hls/{id}/{rendition}/{segment}"
-	routeMP4       = "/hls/{id}/{rendition}.mp4"
-	routeDownload  = "/hls/{id}/download/{name}"
-	routeThumbnail = "/hls/{id}/thumbnails/{name}"
-	routePoster    = "/hls/{id}/poster.jpg"
-	routeAdmission = "/hls/{id}/admission"
-	routeUnknown   = "/hls/unknown"
+	routeMaster      = "/hls/{id}/index.m3u8"
+	routeMedia       = "/hls/{id}/{rendition}/index.m3u8"
+	routeDVR         = "/hls/{id}/dvr.m3u8"
+	routeDVRMedia    = "/hls/{id}/{rendition}/dvr.m3u8"
+	routeSegment     = "/hls/{id}/{rendition}/{segment}"
+	routeMP4         = "/hls/{id}/{rendition}.mp4"
+	routeDownload    = "/hls/{id}/download/{name}"
+	routeThumbnail   = "/hls/{id}/thumbnails/{name}"
+	routePoster      = "/hls/{id}/poster.jpg"
+	routeText        = "/hls/{id}/text/{track}.{format}"
+	routeTextMedia   = "/hls/{id}/text/{track}/index.m3u8"
+	routeTextSegment = "/hls/{id}/text/{track}/{segment}"
+	routeAdmission   = "/hls/{id}/admission"
+	routeUnknown     = "/hls/unknown"
 )
 
 // ServeHTTP answers everything below /hls/.
@@ -303,6 +307,8 @@ func routeOf(path string) string {
 		return routeThumbnail
 	case nested && (rest == "index.m3u8" || rest == "ts.m3u8"):
 		return routeMedia
+	case first == textFolder && nested && textRoute(rest) != "": // a rendition may have this name, too
+		return textRoute(rest)
 	case nested:
 		return routeSegment
 	case strings.HasSuffix(path, ".mp4"):
@@ -329,6 +335,12 @@ func (s *Server) stored(route string) handler {
 		return s.download
 	case routeThumbnail:
 		return s.thumbnail
+	case routeText:
+		return s.textFile
+	case routeTextMedia:
+		return s.textPlaylist
+	case routeTextSegment:
+		return s.textSegment
 	case routePoster:
 		return s.poster
 	}

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/blob"
+	"weir/internal/caption"
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/store"
@@ -23,13 +24,14 @@ import (
 type title struct {
 	view.Title
 	policy    *weir.PlaybackPolicy
-	phase     weir.AssetPhase // of an asset
-	ready     bool            // an asset is complete; a recording gets renditions later
-	updated   weir.Millis     // when an asset last changed
-	sign      bool            // an asset is never played unsigned
-	segmented bool            // an asset is a recording or a clip
-	begun     bool            // a stream was live at some time
-	*tracks                   // of an asset; those of a stream are in its broadcast
+	phase     weir.AssetPhase   // of an asset
+	ready     bool              // an asset is complete; a recording gets renditions later
+	updated   weir.Millis       // when an asset last changed
+	sign      bool              // an asset is never played unsigned
+	segmented bool              // an asset is a recording or a clip
+	begun     bool              // a stream was live at some time
+	text      []weir.AssetTrack // of an asset: tracks of text that viewers get
+	*tracks                     // of an asset; those of a stream are in its broadcast
 }
 
 // live reports whether it is a stream.
@@ -63,7 +65,8 @@ type tracks struct {
 	memory    atomic.Int64 // approximate size in bytes
 
 	mu    sync.Mutex
-	files map[string]*mp4File // by rendition
+	files map[string]*mp4File      // by rendition
+	cues  map[string][]caption.Cue // of tracks of text, by their objects
 }
 
 // rendition is a track of a title.
@@ -243,7 +246,7 @@ func titleOfAsset(asset *weir.Asset) *title {
 			PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: asset.UserID, ProjectID: asset.ProjectID, CreatorID: asset.CreatorID.String(),
 		},
 		policy: asset.PlaybackPolicy, phase: asset.Status.Phase, ready: asset.Status.Phase == weir.AssetReady,
-		updated: asset.Status.UpdatedAt, sign: asset.Sign, segmented: asset.Segmented(),
+		updated: asset.Status.UpdatedAt, sign: asset.Sign, segmented: asset.Segmented(), text: playableText(asset.Tracks),
 	}
 }
 
@@ -258,7 +261,7 @@ func (t *titles) loadTracks(ctx context.Context, known, old *title) (*tracks, er
 	default:
 		return nil, errNotReady()
 	}
-	n := &tracks{prefix: "asset/" + known.AssetID}
+	n := &tracks{prefix: media.AssetFolder(known.AssetID)}
 	p, err := media.LoadPresentation(ctx, t.media, n.prefix)
 	if err != nil {
 		if weir.KindOf(err) == weir.NotFound {

@@ -10,13 +10,59 @@ import (
 )
 
 type assetHidden struct {
-	StaticMP4     bool        `json:"staticMp4,omitempty"`
-	Sign          bool        `json:"sign,omitempty"`
-	ObjectStoreID string      `json:"objectStoreId,omitempty"`
-	Deleted       bool        `json:"deleted,omitempty"`
-	DeletedAt     weir.Millis `json:"deletedAt,omitempty"`
-	Files         []weir.File `json:"files,omitempty"`
-	Stored        int64       `json:"stored,omitempty"`
+	StaticMP4     bool          `json:"staticMp4,omitempty"`
+	Sign          bool          `json:"sign,omitempty"`
+	ObjectStoreID string        `json:"objectStoreId,omitempty"`
+	Deleted       bool          `json:"deleted,omitempty"`
+	DeletedAt     weir.Millis   `json:"deletedAt,omitempty"`
+	Files         []weir.File   `json:"files,omitempty"`
+	Stored        int64         `json:"stored,omitempty"`
+	Tracks        []trackHidden `json:"tracks,omitempty"`
+}
+
+// trackHidden is a track with what the API does not show of it.
+type trackHidden struct {
+	weir.AssetTrack
+	Object  string  `json:"object,omitempty"`
+	Size    int64   `json:"size,omitempty"`
+	Start   float64 `json:"start,omitempty"`
+	Charset string  `json:"charset,omitempty"`
+}
+
+func hideTracks(tracks []weir.AssetTrack) (hidden []trackHidden) {
+	for _, t := range tracks {
+		hidden = append(hidden, trackHidden{t, t.Object, t.Size, t.Start, t.Charset})
+	}
+	return hidden
+}
+
+func unhideTracks(hidden []trackHidden) (tracks []weir.AssetTrack) {
+	for _, h := range hidden {
+		t := h.AssetTrack
+		t.Object, t.Size, t.Start, t.Charset = h.Object, h.Size, h.Start, h.Charset
+		tracks = append(tracks, t)
+	}
+	return tracks
+}
+
+// trackSources is the sealed part of an asset: where its tracks are to be fetched from, by their ids.
+type trackSources map[string]weir.TrackSource
+
+func sourcesOf(a *weir.Asset) any {
+	sources := trackSources{}
+	for _, t := range a.Tracks {
+		if t.Source != (weir.TrackSource{}) {
+			sources[t.ID] = t.Source
+		}
+	}
+	return &sources
+}
+
+func restoreSources(a *weir.Asset, secrets any) {
+	sources := *secrets.(*trackSources)
+	for i, t := range a.Tracks {
+		a.Tracks[i].Source = sources[t.ID]
+	}
 }
 
 var assets = table[weir.Asset]{
@@ -59,13 +105,15 @@ var assets = table[weir.Asset]{
 		"sourceStreamId": {"source_session_id", streamField},
 	},
 	hidden: func(a *weir.Asset) any {
-		return &assetHidden{a.StaticMP4, a.Sign, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored}
+		return &assetHidden{a.StaticMP4, a.Sign, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored, hideTracks(a.Tracks)}
 	},
 	unhide: func(a *weir.Asset, hidden any) {
 		h := hidden.(*assetHidden)
 		a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files = h.StaticMP4, h.ObjectStoreID, h.Deleted, h.DeletedAt, h.Files
-		a.Sign, a.Stored = h.Sign, h.Stored
+		a.Sign, a.Stored, a.Tracks = h.Sign, h.Stored, unhideTracks(h.Tracks)
 	},
+	secrets: sourcesOf,
+	restore: restoreSources,
 }
 
 // assetCID returns the id of an asset on IPFS, or that of its source.

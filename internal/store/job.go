@@ -41,6 +41,8 @@ const (
 
 	JobClip     = "clip"      // cut a clip out of an asset; Ref = task id
 	JobLiveClip = "live-clip" // cut a clip out of a session on air; Ref = task id + "/" + node that has its files
+
+	JobTrack = "track" // make a track that was added to an asset; Ref = see TrackRef
 )
 
 type jobKind struct {
@@ -71,7 +73,12 @@ var jobKinds = map[string]jobKind{
 
 	JobClip:     {queueClip, 12 * time.Hour},
 	JobLiveClip: {queueClipOfNode, 12 * time.Hour},
+
+	JobTrack: {queueControl, 12 * time.Hour},
 }
+
+// TrackRef returns the ref of the JobTrack of a track.
+func TrackRef(assetID, trackID string) string { return assetID + "/" + trackID }
 
 // jobArgs is what River stores of a job.
 type jobArgs struct {

@@ -110,7 +110,7 @@ func (t *table[T]) scan(q *queries, r rows, keys []any) (v T, err error) {
 		}
 		t.unhide(&v, hidden)
 	}
-	if t.secrets != nil {
+	if len(sealed) > 0 { // a table may have got the column later
 		plain, err := q.seal.open(t.place(id), sealed)
 		if err != nil {
 			return v, err

@@ -9,14 +9,17 @@ import (
 // maxWarnings bounds the number of warnings about a source.
 const maxWarnings = 10
 
-// Warnings returns sentences about damage in a source that was found when it was decoded. Renditions that
-// are copied are not decoded.
+// Warnings returns sentences about what is missing in the outputs: text that could not be imported, and
+// damage that was found when the source was decoded. Renditions that are copied are not decoded.
 func Warnings(plan Plan, chunks []ChunkResult, audio []RenditionResult) []string {
 	var warnings []string
 	warn := func(format string, args ...any) {
 		if len(warnings) < maxWarnings {
 			warnings = append(warnings, fmt.Sprintf(format, args...))
 		}
+	}
+	for _, sentence := range plan.Source.Unread {
+		warn("%s", sentence)
 	}
 	if plan.Source.Damage.Errors > 0 {
 		warn("the container of the file is damaged; parts of its video or audio may be missing in the output")

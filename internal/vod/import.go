@@ -34,6 +34,9 @@ type ImportOptions struct {
 	SegmentSeconds float64 // as in Request
 	Progress       func(share float64)
 
+	// Text imports the tracks of text too.
+	Text bool
+
 	// Excerpt is what the caller needs of the file; nil = all of it. Import reads some more, and the whole
 	// file where it can't find the excerpt without.
 	Excerpt *Excerpt
@@ -98,7 +101,7 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 		return Source{}, err
 	}
 	im.dropEmpty()
-	return src, nil
+	return src, im.saveText(ctx)
 }
 
 // newSource describes a file before it is imported.
@@ -216,6 +219,7 @@ type importer struct {
 	video   *videoImport
 	audio   []audioImport
 	packets packets
+	text    []*textImport
 }
 
 // read reads the file. It does so twice if frames must be decoded earlier than estimated: the delay is in all
@@ -260,6 +264,13 @@ func (im *importer) run(ctx context.Context) error {
 		starts: slices.Repeat([]time.Duration{math.MaxInt64}, len(remux.Packets)), ends: make([]time.Duration, len(remux.Packets)),
 	}
 	consumers = append(consumers, im.packets.read)
+	if im.options.Text {
+		im.text = newTextImports(src)
+	}
+	for _, text := range im.text {
+		remux.Text = append(remux.Text, text.track.Index)
+		consumers = append(consumers, text.readBytes, text.readPackets)
+	}
 	command := ffmpeg.Command{
 		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Damage: &src.Damage,
 		Progress: shareOf((cmp.Or(src.To, headerEnd(src.Probe)) - src.From).Seconds(), im.options.Progress),

@@ -55,6 +55,8 @@ type Source struct {
 	Duration float64       `json:"duration"` // seconds, by its packets
 	Video    *SourceVideo  `json:"video,omitempty"`
 	Audio    []SourceAudio `json:"audio,omitempty"`
+	Text     []SourceText  `json:"text,omitempty"`
+	Unread   []string      `json:"unread,omitempty"` // why tracks of text were not imported: sentences
 
 	// Sequential is the reason why the video can't be demuxed; "" = it was. Such a source is encoded as one
 	// chunk, from the file.
@@ -102,6 +104,13 @@ type SourceAudio struct {
 	Dir     string       `json:"dir"`             // below the prefix
 	AsTrack bool         `json:"track,omitempty"` // it is stored as a track
 	Copy    bool         `json:"copy,omitempty"`  // the track can be used as it is: AAC without gaps
+}
+
+// SourceText is a track of text of a source, which is stored as WebVTT below the prefix.
+type SourceText struct {
+	Track ffmpeg.Track `json:"stream"`
+	ID    string       `json:"id"`
+	weir.TrackFile
 }
 
 // sourceDir is the folder of the source's video below its prefix, and of the rendition that is copied from it.

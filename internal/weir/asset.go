@@ -31,13 +31,14 @@ type Asset struct {
 	C2PA               *Provenance     `json:"c2pa,omitempty"` // of what is played; nil = it is not signed, or not yet
 
 	// These fields are stored and not shown.
-	StaticMP4     bool   `json:"-"`
-	Sign          bool   `json:"-"` // it is only played signed
-	ObjectStoreID string `json:"-"`
-	Deleted       bool   `json:"-"`
-	DeletedAt     Millis `json:"-"`
-	Files         []File `json:"-"`
-	Stored        int64  `json:"-"` // bytes in weir's storage, until they are purged
+	StaticMP4     bool         `json:"-"`
+	Sign          bool         `json:"-"` // it is only played signed
+	ObjectStoreID string       `json:"-"`
+	Deleted       bool         `json:"-"`
+	DeletedAt     Millis       `json:"-"`
+	Files         []File       `json:"-"`
+	Stored        int64        `json:"-"` // bytes in weir's storage, until they are purged
+	Tracks        []AssetTrack `json:"-"` // of text and audio beside the video
 }
 
 // AssetSource says where an asset came from. Only the members of its type are set: SDKs refuse

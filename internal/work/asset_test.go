@@ -76,7 +76,7 @@ func TestImportedAsset(t *testing.T) {
 	}
 
 	// The files that exist.
-	p, err := media.LoadPresentation(t.Context(), n.Media, assetFolder(asset.ID))
+	p, err := media.LoadPresentation(t.Context(), n.Media, media.AssetFolder(asset.ID))
 	if err != nil || !p.Complete || len(p.Renditions) < 2 || len(p.Audio) != 1 {
 		t.Errorf("presentation = %+v, %v", p, err)
 	}
@@ -90,7 +90,7 @@ func TestImportedAsset(t *testing.T) {
 			t.Errorf("file = %+v", f)
 		}
 		if f.Type == "thumbnails_vtt" {
-			if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/"+f.Path); err != nil {
+			if _, err := n.Media.Stat(t.Context(), media.AssetFolder(asset.ID)+"/"+f.Path); err != nil {
 				t.Errorf("%s: %v", f.Path, err)
 			}
 		}
@@ -100,13 +100,13 @@ func TestImportedAsset(t *testing.T) {
 	}
 
 	// The source tracks are deleted, the renditions stay.
-	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
+	folder := filepath.Join(n.Dir, "../media", media.AssetFolder(asset.ID))
 	wait.Until(t, "tracks of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
 		return err == nil && len(left) == 0
 	})
 	for _, r := range append(p.Renditions, p.Audio...) {
-		if _, err := media.Open(t.Context(), n.Media, assetFolder(asset.ID)+"/"+r.Dir); err != nil {
+		if _, err := media.Open(t.Context(), n.Media, media.AssetFolder(asset.ID)+"/"+r.Dir); err != nil {
 			t.Errorf("%s: %v", r.Name, err)
 		}
 	}
@@ -187,15 +187,15 @@ func TestSequentialAsset(t *testing.T) {
 	})
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: serve(t, data).URL + "/clip.avi", TargetSegmentSizeSecs: 2})
 	n.until(t, task.ID, phase(weir.TaskCompleted))
-	p, err := media.LoadPresentation(t.Context(), n.Media, assetFolder(asset.ID))
+	p, err := media.LoadPresentation(t.Context(), n.Media, media.AssetFolder(asset.ID))
 	if err != nil || !p.Complete || len(p.Renditions) == 0 || len(p.Audio) != 1 {
 		t.Errorf("presentation = %+v, %v", p, err)
 	}
-	if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
+	if _, err := n.Media.Stat(t.Context(), media.AssetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
 		t.Errorf("thumbnails: %v", err)
 	}
 	wait.Until(t, "audio of the source deleted", func() bool {
-		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", assetFolder(asset.ID), "source*"))
+		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", media.AssetFolder(asset.ID), "source*"))
 		return err == nil && len(left) == 0
 	})
 	pieces, err := n.Store.Pieces(t.Context(), task.ID)

@@ -108,6 +108,7 @@ type clipSource struct {
 	clip.Source
 	live  bool   // a session that may still grow
 	asset string // "" = it is a session
+	text  []weir.AssetTrack
 }
 
 // all returns the tracks, the one whose frames count first.
@@ -131,8 +132,8 @@ func (c *Clips) openAsset(ctx context.Context, id string) (s clipSource, err err
 	case a.Status.Phase != weir.AssetReady:
 		return s, weir.Errorf(weir.NotFound, "the source of the clip is not ready")
 	}
-	s.asset = id
-	prefix := assetFolder(id)
+	s.asset, s.text = id, a.Tracks
+	prefix := media.AssetFolder(id)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
 		return s, err
@@ -364,7 +365,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	var result clip.Result
 	err = c.reporting(ctx, t.ID, func(report func(share float64)) (err error) {
 		result, err = clip.Cut(ctx, c.Engine, source.Source, clip.Options{
-			Prefix: assetFolder(t.OutputAssetID), Start: start, End: end, Dir: dir, Progress: report,
+			Prefix: media.AssetFolder(t.OutputAssetID), Start: start, End: end, Dir: dir, Progress: report,
 		})
 		return err
 	})
@@ -383,7 +384,11 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 			return err
 		}
 	}
-	if err := c.completeTask(ctx, job, t, result.Recording, signature, warnings); err != nil {
+	text, err := c.clipText(ctx, t, source, start, end)
+	if err != nil {
+		return err
+	}
+	if err := c.completeTask(ctx, job, t, result.Recording, signature, text, warnings); err != nil {
 		return err
 	}
 	c.completed.Add(1)
@@ -425,7 +430,7 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 	if err != nil {
 		return nil, ownError{err}
 	}
-	from, prefix := &publish.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
+	from, prefix := &publish.Ingredient{Title: a.Name, Format: "video/mp4"}, media.AssetFolder(a.ID)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
 		return nil, err
@@ -441,7 +446,7 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 }
 
 // completeTask makes the clip available, and completes its task.
-func (c *Clips) completeTask(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, signature *media.Signature, warnings []string) error {
+func (c *Clips) completeTask(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, signature *media.Signature, text []weir.AssetTrack, warnings []string) error {
 	stored, err := storedBytes(ctx, c.Media, t.OutputAssetID)
 	if err != nil {
 		return err
@@ -458,6 +463,7 @@ func (c *Clips) completeTask(ctx context.Context, job store.Job, t weir.Task, ke
 		}
 		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
 			present(a, kept, signature, events.Now)
+			a.ImportTracks(text)
 			a.Stored = stored
 			return nil
 		})

@@ -52,7 +52,7 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state sto
 // its segments.
 func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open func(context.Context) (io.ReadCloser, error), err error) {
 	if a.Segmented() {
-		file, err := media.RecordingFile(ctx, w.Media, assetFolder(a.ID))
+		file, err := media.RecordingFile(ctx, w.Media, media.AssetFolder(a.ID))
 		if err != nil {
 			return 0, nil, err
 		}

@@ -32,10 +32,10 @@ type Space struct {
 }
 
 // fetcher returns the reader of the source of a task.
-func (w *Work) fetcher(t weir.Task) *blob.Fetcher {
+func (w *Work) fetcher(o weir.Owner) *blob.Fetcher {
 	f := *w.Fetcher
 	if w.IPFS.Source != nil {
-		f.IPFS = w.IPFS.Source(weir.Owner{UserID: t.UserID, ProjectID: t.ProjectID})
+		f.IPFS = w.IPFS.Source(o)
 	}
 	return &f
 }

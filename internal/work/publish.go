@@ -328,7 +328,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if p.done.Asset == nil {
 		p.done.Asset = &publish.AssetState{}
 	}
-	playable := &publish.Asset{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	playable := &publish.Asset{Store: p.Media, Prefix: media.AssetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
 	if p.task.Params.Upload.C2PA {
 		playable.Sign = p.sign
 	}
@@ -370,6 +370,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		p.describe(a)
 		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
 		a.C2PA = provenance(signature)
+		a.ImportTracks(p.plan.Source.AssetTracks(now))
 		if elsewhere != "" {
 			a.PlaybackURL = elsewhere
 		}
@@ -385,7 +386,7 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 		return err
 	}
 	o := p.origin()
-	_, err = p.Signer.Present(ctx, p.Media, assetFolder(asset.ID), shown, publish.Subject{
+	_, err = p.Signer.Present(ctx, p.Media, media.AssetFolder(asset.ID), shown, publish.Subject{
 		Asset: asset, Source: publish.NewIngredient(asset.Name, p.plan.Source.Probe.Format, o.Manifest), Copied: p.plan.Copied(), SHA256: o.SHA256,
 	})
 	return err

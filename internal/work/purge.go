@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -51,7 +52,7 @@ func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
 
 // purgeFiles deletes all files of an asset.
 func (w *Work) purgeFiles(ctx context.Context, job store.Job, a weir.Asset) error {
-	for _, folder := range []string{uploadFolder(a.ID), assetFolder(a.ID)} {
+	for _, folder := range []string{uploadFolder(a.ID), media.AssetFolder(a.ID)} {
 		if err := w.Media.DeletePrefix(ctx, folder); err != nil {
 			return err
 		}

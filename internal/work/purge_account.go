@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -27,7 +28,7 @@ func (w *Work) purgeAccount(ctx context.Context, job store.Job, id string) error
 		// Sessions first: that of an asset says whether there may be a recording without an asset.
 		forEach(ctx, id, w.Store.Sessions, func(s weir.Session) error {
 			if s.Recorded() {
-				if err := w.Media.DeletePrefix(ctx, assetFolder(s.ID)); err != nil {
+				if err := w.Media.DeletePrefix(ctx, media.AssetFolder(s.ID)); err != nil {
 					return err
 				}
 			}

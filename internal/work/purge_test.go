@@ -15,6 +15,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
 	"weir/internal/ipfs"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/wait"
 	"weir/internal/weir"
@@ -50,7 +51,7 @@ func TestPurgeAccount(t *testing.T) {
 	var hers, his []string
 	for _, caller := range []*weir.Caller{n.caller, bob} {
 		asset, task := n.asset(t, caller, weir.NewAsset{Name: "uploaded"})
-		keys := []string{uploadFolder(asset.ID) + "/0", assetFolder(asset.ID) + "/video", store.TaskDir(task.ID, 1) + "/x"}
+		keys := []string{uploadFolder(asset.ID) + "/0", media.AssetFolder(asset.ID) + "/video", store.TaskDir(task.ID, 1) + "/x"}
 		onIPFS := weir.IPFSUpload{ID: weir.NewID(), UserID: caller.UserID, TaskID: weir.NewID()}
 		n.inTx(t, func(tx *store.Tx) (err error) { _, err = tx.OpenIPFSUpload(ctx, onIPFS); return err })
 		keys = append(keys, ipfs.Folder(onIPFS.ID)+"/0.car")
@@ -73,7 +74,7 @@ func TestPurgeAccount(t *testing.T) {
 		}
 	}
 	stream, session, air := n.onAir(t)
-	recorded := assetFolder(session.ID) + "/audio/0.m4s" // uploaded, and there is no asset yet
+	recorded := media.AssetFolder(session.ID) + "/audio/0.m4s" // uploaded, and there is no asset yet
 	n.put(t, recorded)
 	hers = append(hers, recorded)
 

@@ -41,7 +41,7 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	session, err := r.Store.Session(ctx, id)
 	if weir.KindOf(err) == weir.NotFound {
 		// The account was deleted. Another attempt may have left files since.
-		return r.Media.DeletePrefix(ctx, assetFolder(id))
+		return r.Media.DeletePrefix(ctx, media.AssetFolder(id))
 	}
 	if err != nil {
 		return err
@@ -57,10 +57,10 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	if err != nil {
 		return err
 	}
-	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), append(dirs, last)...)
+	kept, err := media.KeepRecording(ctx, r.Media, media.AssetFolder(id), append(dirs, last)...)
 	if weir.KindOf(err) == weir.NotFound {
 		// A backup has the finished recording, and not the files, of a session that ended meanwhile.
-		if before, keptErr := media.KeptRecording(ctx, r.Media, assetFolder(id)); weir.KindOf(keptErr) != weir.NotFound {
+		if before, keptErr := media.KeptRecording(ctx, r.Media, media.AssetFolder(id)); weir.KindOf(keptErr) != weir.NotFound {
 			kept, err = before, keptErr
 		}
 	}

@@ -79,7 +79,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	playable := &publish.Asset{Store: p.Media, Prefix: assetFolder(asset.ID)}
+	playable := &publish.Asset{Store: p.Media, Prefix: media.AssetFolder(asset.ID)}
 	var signature *media.Signature
 	if asset.Sign {
 		playable.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
@@ -115,7 +115,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
 	var audio []publish.Track
 	for _, r := range shown.Audio {
-		track, err := media.Open(ctx, p.Media, assetFolder(a.ID)+"/"+r.Dir)
+		track, err := media.Open(ctx, p.Media, media.AssetFolder(a.ID)+"/"+r.Dir)
 		if err != nil {
 			return nil, err
 		}

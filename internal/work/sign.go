@@ -17,7 +17,7 @@ func signs(t weir.Task) bool {
 
 // signRecording signs a recording or a clip, and shows its presentation.
 func signRecording(ctx context.Context, store blob.Store, signer *publish.Signer, kept *media.Recording, of publish.Subject) (*media.Signature, error) {
-	p, prefix := &kept.Presentation, assetFolder(of.Asset.ID)
+	p, prefix := &kept.Presentation, media.AssetFolder(of.Asset.ID)
 	signature, err := signer.Present(ctx, store, prefix, p, of)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ type signed struct {
 // checkSigned verifies everything that can be played of an asset.
 func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 	t.Helper()
-	prefix := assetFolder(a.ID)
+	prefix := media.AssetFolder(a.ID)
 	p, err := media.LoadPresentation(t.Context(), n.Media, prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestSignedAsset(t *testing.T) {
 				t.Errorf("%s: ingredients %+v", step, m.Ingredients)
 			}
 		}
-		file, err := media.RecordingFile(t.Context(), n.Media, assetFolder(asset.ID))
+		file, err := media.RecordingFile(t.Context(), n.Media, media.AssetFolder(asset.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/blob"
+	"weir/internal/media"
 	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -32,12 +33,9 @@ type origin struct {
 	Manifest *publish.SourceManifest `json:"manifest,omitempty"` // of a signed source, if the outputs are signed
 }
 
-// assetFolder is the storage prefix of an asset.
-func assetFolder(assetID string) string { return "asset/" + assetID }
-
 // storedBytes returns how many bytes of an asset are in weir's storage.
-func storedBytes(ctx context.Context, media blob.Store, assetID string) (total int64, err error) {
-	for info, err := range media.List(ctx, assetFolder(assetID)) {
+func storedBytes(ctx context.Context, in blob.Store, assetID string) (total int64, err error) {
+	for info, err := range in.List(ctx, media.AssetFolder(assetID)) {
 		if err != nil {
 			return 0, err
 		}
@@ -47,7 +45,7 @@ func storedBytes(ctx context.Context, media blob.Store, assetID string) (total i
 }
 
 // sourceKey is the storage key of the source of an asset.
-func sourceKey(assetID string) string { return assetFolder(assetID) + "/video" }
+func sourceKey(assetID string) string { return media.AssetFolder(assetID) + "/video" }
 
 // uploadFolder is the storage prefix of the parts of an upload.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
@@ -116,7 +114,7 @@ func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key
 		}
 	}
 	return writeSource(spool, key, func(to io.Writer) (origin, error) {
-		got, err := w.fetcher(t).Fetch(ctx, url, to, progress)
+		got, err := w.fetcher(t.Owner()).Fetch(ctx, url, to, progress)
 		if cause := context.Cause(ctx); err != nil && weir.KindOf(cause) == weir.Full {
 			err = cause
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/media"
 	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
@@ -106,7 +107,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched = stepPreparing, 1 })
 	request := w.request(ctx, t)
 	src, err := w.Engine.Import(ctx, vod.ImportOptions{
-		File: o.File, Prefix: prefix(t, state), SegmentSeconds: request.SegmentSeconds,
+		File: o.File, Prefix: prefix(t, state), SegmentSeconds: request.SegmentSeconds, Text: t.Type == weir.TaskUpload,
 		Progress: func(share float64) {
 			w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched, p.prepared = stepPreparing, 1, share })
 		},
@@ -136,7 +137,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 // deleted with the task.
 func prefix(t weir.Task, state store.TaskState) string {
 	if t.OutputAssetID != "" {
-		return assetFolder(t.OutputAssetID)
+		return media.AssetFolder(t.OutputAssetID)
 	}
 	return store.TaskDir(t.ID, state.Run)
 }

@@ -8,6 +8,7 @@
 //	publish.go  publishes finished pieces, and completes the task
 //	export.go   sends an asset to a URL or to IPFS (part of the job that starts the task)
 //	ipfs.go     uploads to IPFS
+//	track.go    fetches a track that was added to an asset
 //	purge.go    deletes files
 //
 // No job waits for another: its result is in the store (store.TaskState, store.Piece), and the
@@ -125,6 +126,7 @@ func (w *Work) Run(ctx context.Context) error {
 		store.JobPiece:   w.counted(w.piece),
 		store.JobPublish: w.counted(w.publish),
 		store.JobPurge:   w.purge,
+		store.JobTrack:   w.track,
 	}
 	maps.Copy(handlers, w.Others)
 	defer context.AfterFunc(ctx, func() { w.stopping.Store(true) })()

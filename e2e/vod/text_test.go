@@ -1,0 +1,209 @@
+package vod
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"weir/e2e/harness"
+	words "weir/internal/weir"
+)
+
+// A text for a film of numbered frames: a cue from every 50th frame on, for 25 frames.
+const (
+	cueEvery = 50
+	cueFor   = 25
+	textFPS  = 25
+)
+
+func cueText(language string, frame int) string { return fmt.Sprintf("%s %d", language, frame) }
+
+// numberedCues writes such a text as WebVTT or as SubRip, each cue in two lines.
+func numberedCues(language string, seconds int, subRip bool) string {
+	var w strings.Builder
+	point := "."
+	if subRip {
+		point = ","
+	} else {
+		w.WriteString("WEBVTT\n\n")
+	}
+	clock := func(frame int) string {
+		ms := frame * 1000 / textFPS
+		return fmt.Sprintf("%02d:%02d:%02d%s%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, point, ms%1000)
+	}
+	for frame := 0; frame < seconds*textFPS; frame += cueEvery {
+		fmt.Fprintf(&w, "%d\n%s --> %s\n<i>%s</i>\n\n", frame/cueEvery+1, clock(frame), clock(frame+cueFor), cueText(language, frame))
+	}
+	return w.String()
+}
+
+// seenText is what a player tells of a text, see player/text.js.
+type seenText struct {
+	Errors, Texts []string
+	Begins        float64
+	Shown         []struct {
+		Time  float64
+		Frame int
+		Texts []string
+	}
+	Cues []struct {
+		Start, End float64
+		Text       string
+	}
+}
+
+// text plays something with a player, and jumps to some times.
+func text(b *harness.Browser, engine, url, language string, at []float64) (seen seenText) {
+	b.T.Helper()
+	if strings.HasPrefix(url, "/") {
+		url = b.URL + "/files" + url
+	}
+	request, err := json.Marshal(map[string]any{"engine": engine, "url": url, "language": language, "at": at, "fps": textFPS})
+	if err == nil {
+		seen, err = chromedp.Run(b.Ctx, chromedp.Evaluate[seenText]("text("+string(request)+")", chromedp.EvalAwaitPromise))
+	}
+	if err != nil {
+		b.T.Fatalf("%s at %s: %v", engine, url, err)
+	}
+	if len(seen.Errors) > 0 {
+		b.T.Errorf("%s at %s: %s", engine, url, strings.Join(seen.Errors, "; "))
+	}
+	return seen
+}
+
+// check judges what a player has shown of a numbered text: each frame the cue that belongs to it, and
+// each cue from its frame on, to within one frame.
+func (seen seenText) check(t *testing.T, what, language string) (worst float64) {
+	t.Helper()
+	for _, s := range seen.Shown {
+		want := ""
+		if first := s.Frame / cueEvery * cueEvery; s.Frame < first+cueFor {
+			want = cueText(language, first)
+		}
+		near := s.Frame%cueEvery == 0 || s.Frame%cueEvery == cueEvery-1 || s.Frame%cueEvery == cueFor || s.Frame%cueEvery == cueFor-1
+		if got := strings.Join(s.Texts, "|"); got != want && !near {
+			t.Errorf("%s: frame %d at %.2f s has the text %q, want %q", what, s.Frame, s.Time, got, want)
+		}
+	}
+	if len(seen.Cues) == 0 {
+		t.Errorf("%s: the player has no cues", what)
+	}
+	for _, c := range seen.Cues {
+		var frame int
+		if _, err := fmt.Sscanf(c.Text, language+" %d", &frame); err != nil {
+			t.Errorf("%s: a cue has the text %q", what, c.Text)
+			continue
+		}
+		for _, apart := range []float64{c.Start - float64(frame)/textFPS, c.End - float64(frame+cueFor)/textFPS} {
+			worst = max(worst, math.Abs(apart))
+			if math.Abs(apart) > 1.0/textFPS+0.001 {
+				t.Errorf("%s: the cue of frame %d is %.3f s away from it", what, frame, apart)
+			}
+		}
+	}
+	t.Logf("%s: %d cues, at most %.3f s away from their frames", what, len(seen.Cues), worst)
+	return worst
+}
+
+// textPlayers are the players that show text.
+var textPlayers = []string{"hls.js", "hls.js 1.5", "shaka"}
+
+// TestText adds texts in two languages to a film, and plays it with text.
+func TestText(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	const seconds = 130
+	film := harness.MakeFilm(t, harness.FilmKind{FPS: textFPS, BFrames: 2, Key: 2, Seconds: seconds})
+	u, _ := sendUpload(w, film.Path)
+	w.Completed(u.Task.ID)
+	a := ready(w, u.Asset.ID)
+
+	var english, german words.AssetTrack
+	w.Must("POST", "/api/asset/"+a.ID+"/track", map[string]any{"type": "text", "language": "en", "name": "English", "text": numberedCues("en", seconds, false)}, &english)
+	w.Must("POST", "/api/asset/"+a.ID+"/track", map[string]any{"type": "text", "language": "de", "name": "Deutsch"}, &german)
+	w.Must("PUT", "/api/asset/"+a.ID+"/track/"+german.ID+"/file", []byte(numberedCues("de", seconds, true)), &german)
+	if english.Status.Phase != words.TrackReady || english.Cues != seconds*textFPS/cueEvery || german.Cues != english.Cues {
+		t.Fatalf("the tracks are %+v, %+v", english, german)
+	}
+	base := w.URL + "/hls/" + a.PlaybackID
+	harness.Eventually(t, func() error {
+		if _, list := get(w, base+"/index.m3u8"); strings.Count(string(list), "TYPE=SUBTITLES") != 2 {
+			return fmt.Errorf("want two texts:\n%s", list)
+		}
+		return nil
+	})
+
+	dir := t.TempDir()
+	checkWebVTT(t, w, dir, base, english, german)
+	player := harness.NewBrowser(t, dir)
+	at := []float64{0.5, 59.9, 60.2, 64.4, 122.2, 3.5, 80.4}
+	for _, engine := range textPlayers {
+		for _, language := range []string{"en", "de"} {
+			seen := text(player, engine, base+"/index.m3u8", language, at)
+			if got := strings.Join(seen.Texts, ", "); got != "English en, Deutsch de" {
+				t.Errorf("%s lists %s", engine, got)
+			}
+			seen.check(t, engine+" "+language, language)
+		}
+	}
+}
+
+// checkWebVTT reads all segments of texts with the parser of the W3C.
+func checkWebVTT(t *testing.T, w *harness.Weir, dir, base string, tracks ...words.AssetTrack) {
+	t.Helper()
+	var files []string
+	for _, track := range tracks {
+		_, list := get(w, base+"/text/"+track.ID+"/index.m3u8")
+		for line := range strings.Lines(string(list)) {
+			if line = strings.TrimSpace(line); !strings.HasSuffix(line, ".vtt") {
+				continue
+			}
+			file := filepath.Join(dir, line)
+			save(w, base+"/text/"+track.ID+"/"+line, file)
+			files = append(files, file)
+		}
+		file := filepath.Join(dir, track.ID+".vtt")
+		save(w, base+"/text/"+track.ID+".vtt", file)
+		files = append(files, file)
+	}
+	for i, parsed := range parseWebVTT(t, files) {
+		if len(parsed.Complaints) > 0 || len(parsed.Cues) == 0 {
+			t.Errorf("%s has %d cues: %v", files[i], len(parsed.Cues), parsed.Complaints)
+		}
+	}
+}
+
+// parsedText is what the parser of the W3C says of a file.
+type parsedText struct {
+	Cues []struct {
+		Start, End float64
+		Text       string
+	}
+	Complaints []string
+}
+
+func parseWebVTT(t *testing.T, files []string) (parsed []parsedText) {
+	t.Helper()
+	request, err := json.Marshal(map[string]any{"files": files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "player", "webvtt.mjs"))
+	cmd.Stdin, cmd.Stderr = strings.NewReader(string(request)), os.Stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &parsed)
+	}
+	if err != nil {
+		t.Fatalf("webvtt-parser: %v\n%s", err, out)
+	}
+	return parsed
+}
