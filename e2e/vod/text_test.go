@@ -207,3 +207,120 @@ func parseWebVTT(t *testing.T, files []string) (parsed []parsedText) {
 	}
 	return parsed
 }
+
+// numberedTTML writes a numbered text as TTML, with times in frames.
+func numberedTTML(language string, seconds int) string {
+	var w strings.Builder
+	w.WriteString(`<?xml version="1.0" encoding="UTF-8"?><tt xmlns="http://www.w3.org/ns/ttml" xmlns:ttp="http://www.w3.org/ns/ttml#parameter" ttp:frameRate="25" xml:lang="` + language + `"><body><div>`)
+	for frame := 0; frame < seconds*textFPS; frame += cueEvery {
+		fmt.Fprintf(&w, "<p begin=\"%df\" end=\"%df\">%s</p>\n", frame, frame+cueFor, cueText(language, frame))
+	}
+	return w.String() + "</div></body></tt>"
+}
+
+// checkFile reads a text as a file, and compares each cue with its frame.
+func checkFile(t *testing.T, what, file, language string, seconds int) {
+	t.Helper()
+	parsed := parseWebVTT(t, []string{file})[0]
+	if len(parsed.Complaints) > 0 || len(parsed.Cues) != seconds*textFPS/cueEvery {
+		t.Errorf("%s: %d cues, want %d: %v", what, len(parsed.Cues), seconds*textFPS/cueEvery, parsed.Complaints)
+	}
+	worst := 0.0
+	for i, c := range parsed.Cues {
+		frame := i * cueEvery
+		apart := max(math.Abs(c.Start-float64(frame)/textFPS), math.Abs(c.End-float64(frame+cueFor)/textFPS))
+		worst = max(worst, apart)
+		plain := strings.NewReplacer("<i>", "", "</i>", "").Replace(c.Text)
+		if apart > 0.0105 || plain != cueText(language, frame) { // ASS has hundredths of a second
+			t.Errorf("%s: cue %d is %+v, want that of frame %d", what, i, c, frame)
+		}
+	}
+	t.Logf("| %s | %d | %.3f s |", what, len(parsed.Cues), worst)
+}
+
+// TestTextInFiles imports films that have text, in all forms that are read, and texts of all formats.
+func TestTextInFiles(t *testing.T) {
+	t.Parallel()
+	w := harness.NewWeir(t)
+	w.Start()
+	const seconds = 20
+	film := harness.MakeFilm(t, harness.FilmKind{FPS: textFPS, BFrames: 2, Key: 2, Seconds: seconds})
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	english, german := write("en.srt", numberedCues("en", seconds, true)), write("de.srt", numberedCues("de", seconds, true))
+	both := []string{"-i", film.Path, "-i", english, "-i", german, "-map", "0", "-map", "1", "-map", "2", "-c", "copy"}
+	tags := []string{"-metadata:s:s:0", "language=eng", "-metadata:s:s:1", "language=deu", "-metadata:s:s:1", "title=Deutsch für alle",
+		"-disposition:s:0", "default", "-disposition:s:1", "hearing_impaired"}
+	sources := []struct{ name, file, codec string }{
+		{"mkv with SubRip", "srt.mkv", "srt"}, {"mkv with ASS", "ass.mkv", "ass"}, {"mp4 with tx3g", "tx3g.mp4", "mov_text"}, {"mkv with WebVTT", "vtt.mkv", "webvtt"},
+	}
+	for _, s := range sources {
+		path := filepath.Join(dir, s.file)
+		harness.FFmpeg(t, append(append(append([]string{"-y"}, both...), append(tags, "-c:s", s.codec)...), path)...)
+		u, _ := sendUpload(w, path)
+		task := w.Completed(u.Task.ID)
+		a := ready(w, u.Asset.ID)
+		var tracks []words.AssetTrack
+		w.Must("GET", "/api/asset/"+a.ID+"/track", nil, &tracks)
+		if len(tracks) != 2 || len(task.Status.Warnings) > 0 {
+			t.Fatalf("%s: the tracks are %+v, warnings %q", s.name, tracks, task.Status.Warnings)
+		}
+		for i, want := range []words.AssetTrack{{Language: "en", Name: "en", Default: true}, {Language: "de", Name: "Deutsch für alle", ClosedCaptions: true}} {
+			got := tracks[i]
+			if s.codec == "mov_text" { // MP4 has no such titles and flags
+				want.Name, want.ClosedCaptions, got.ClosedCaptions, got.Default, want.Default = got.Name, false, false, false, false
+			}
+			if got.Language != want.Language || got.Name != want.Name || got.Default != want.Default || got.ClosedCaptions != want.ClosedCaptions {
+				t.Errorf("%s: track %d is %+v, want %+v", s.name, i, got, want)
+			}
+			file := filepath.Join(dir, got.ID+".vtt")
+			save(w, got.URL, file)
+			checkFile(t, s.name, file, want.Language, seconds)
+		}
+	}
+
+	u, _ := sendUpload(w, film.Path)
+	w.Completed(u.Task.ID)
+	a := ready(w, u.Asset.ID)
+	for name, text := range map[string]string{"WebVTT": numberedCues("en", seconds, false), "SubRip": numberedCues("en", seconds, true), "TTML": numberedTTML("en", seconds)} {
+		var track words.AssetTrack
+		w.Must("POST", "/api/asset/"+a.ID+"/track", map[string]any{"type": "text", "language": "en"}, &track)
+		w.Must("PUT", "/api/asset/"+a.ID+"/track/"+track.ID+"/file", []byte(text), &track)
+		file := filepath.Join(dir, track.ID+".vtt")
+		save(w, track.URL, file)
+		checkFile(t, name, file, "en", seconds)
+	}
+	clipText(t, w, a, dir)
+}
+
+// clipText cuts a clip of a film with text: its text has the times of the clip.
+func clipText(t *testing.T, w *harness.Weir, a words.Asset, dir string) {
+	t.Helper()
+	var made struct {
+		Asset words.Asset
+		Task  struct{ ID string }
+	}
+	const from, to = 50, 350 // frames
+	w.Must("POST", "/api/clip", map[string]any{"playbackId": a.PlaybackID, "startTime": from * 1000 / textFPS, "endTime": to * 1000 / textFPS}, &made)
+	w.Completed(made.Task.ID)
+	clip := ready(w, made.Asset.ID)
+	var tracks []words.AssetTrack
+	w.Must("GET", "/api/asset/"+clip.ID+"/track", nil, &tracks)
+	if len(tracks) != 3 {
+		t.Fatalf("the clip has the tracks %+v", tracks)
+	}
+	player := harness.NewBrowser(t, dir)
+	for _, engine := range textPlayers {
+		seen := text(player, engine, w.URL+"/hls/"+clip.PlaybackID+"/index.m3u8", "en", []float64{2.6, 8.6}) // of the film
+		if len(seen.Cues) != (to-from)/cueEvery {
+			t.Errorf("%s shows %d cues of the clip", engine, len(seen.Cues))
+		}
+		seen.check(t, engine+", a clip", "en")
+	}
+}

@@ -69,7 +69,7 @@ func styledRuns(text []rune, styles []byte) (runs []run) {
 	return append(runs, run{text: string(text[at:])})
 }
 
-// The style of text of 3GPP: white, in the size that ffmpeg and players have as the default.
+// The style of text of 3GPP: white, in a usual size.
 const styleFont, styleFontSize, styleColor = 1, 18, 0xffffffff
 
 // AppendTX3G appends the sample of timed text of 3GPP for a cue; that of Cue{} shows nothing, as in

@@ -182,7 +182,7 @@ func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asse
 		before = *a
 		return change(a)
 	})
-	if err == nil && (a.Deleted != before.Deleted || !reflect.DeepEqual(a.PlaybackPolicy, before.PlaybackPolicy)) {
+	if err == nil && (a.Deleted != before.Deleted || !reflect.DeepEqual(a.PlaybackPolicy, before.PlaybackPolicy) || !reflect.DeepEqual(a.Tracks, before.Tracks)) {
 		err = tx.forget(ctx, a.PlaybackID)
 	}
 	return a, err
