@@ -49,7 +49,7 @@ var mayImport = map[string]string{
 	"blob":     "weir guard hls",
 	"media":    "weir blob caption cmaf c2pa",
 	"ipfs":     "weir endpoint blob guard ipld ucan",
-	"publish":  "weir blob hls cmaf media c2pa",
+	"publish":  "weir blob caption hls cmaf media c2pa",
 	"vod":      "weir blob caption ffmpeg codec hls cmaf media publish",
 	"clip":     "weir blob ffmpeg codec cmaf media vod",
 	"webhook":  "weir store guard",

@@ -3,6 +3,7 @@ package vod
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"weir/e2e/harness"
+	"weir/internal/blob/s3test"
 	words "weir/internal/weir"
 )
 
@@ -322,5 +324,48 @@ func clipText(t *testing.T, w *harness.Weir, a words.Asset, dir string) {
 			t.Errorf("%s shows %d cues of the clip", engine, len(seen.Cues))
 		}
 		seen.check(t, engine+", a clip", "en")
+	}
+}
+
+// TestTextInOutputs transcodes a film with text to a bucket, in all forms, and plays those with text.
+func TestTextInOutputs(t *testing.T) {
+	t.Parallel()
+	const seconds = 70 // more than a segment of text
+	film := harness.MakeFilm(t, harness.FilmKind{FPS: textFPS, BFrames: 2, Key: 2, Seconds: seconds})
+	dir := t.TempDir()
+	texts := map[string]string{}
+	for _, language := range []string{"en", "de"} {
+		texts[language] = filepath.Join(dir, language+".srt")
+		if err := os.WriteFile(texts[language], []byte(numberedCues(language, seconds, true)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source := filepath.Join(dir, "film.mkv")
+	harness.FFmpeg(t, "-y", "-i", film.Path, "-i", texts["en"], "-i", texts["de"], "-map", "0", "-map", "1", "-map", "2", "-c", "copy", "-c:s", "srt",
+		"-metadata:s:s:0", "language=eng", "-metadata:s:s:0", "title=English", "-metadata:s:s:1", "language=deu", "-metadata:s:s:1", "title=Deutsch", source)
+	w, o := harness.NewWeir(t), harness.NewOrigin(t, source)
+	w.Start()
+	for _, form := range []struct {
+		name string
+		more map[string]any
+	}{{"HLS TS", nil}, {"HLS CMAF", map[string]any{"c2pa": true}}, {"without text", map[string]any{"text": false}}} {
+		b := s3test.Start(t)
+		body := harness.Transcode(o.URL+"/film.mkv", b, harness.Rung("full", "h264", 256, 144, 400_000))
+		maps.Copy(body, form.more)
+		var posted words.Task
+		w.Must("POST", "/api/transcode", body, &posted)
+		out := w.Completed(posted.ID).Output.Transcode
+		if _, err := os.Stat(filepath.Join(b.Dir, filepath.Dir(out.HLS.Path), "text")); os.IsNotExist(err) != (form.name == "without text") {
+			t.Errorf("%s: the folder of text: %v", form.name, err)
+		}
+		if form.name == "without text" {
+			continue
+		}
+		player, at := harness.NewBrowser(t, b.Dir), []float64{0.4, 59.8, 60.6, 66.2}
+		for _, engine := range textPlayers {
+			text(player, engine, out.HLS.Path, "de", at).check(t, form.name+", "+engine, "de")
+			text(player, engine, out.FMP4.Path, "en", at).check(t, "fMP4 beside "+form.name+", "+engine, "en")
+		}
+		text(player, "shaka", out.FMP4.DASH, "de", at).check(t, "DASH", "de")
 	}
 }

@@ -2,8 +2,9 @@
 // the order of their start; its text is markup of WebVTT, whatever the file was in.
 //
 // [Read] takes the files that people have: WebVTT, SubRip and TTML. [WebVTT], [SubRip] and
-// [Transcript] write them. [Segment] is the WebVTT of a part of the time, for HLS. All that is read
-// is bounded, and errors name the line. Markup of others is never passed on: markup.go takes it
+// [Transcript] write them. [Segment] is the WebVTT of a part of the time, for HLS. samples.go reads
+// and writes text in MP4, packets.go reads that in Matroska, and [CEA608] decodes captions that are
+// in the frames of a video. All that is read is bounded, and errors name the line. Markup of others is never passed on: markup.go takes it
 // apart and writes it anew.
 package caption
 

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,7 @@ import (
 type Files struct {
 	Video []TrackFile // one video in several sizes
 	Audio []TrackFile // the default track first
+	Text  []Text      // each also in one file, see TextFile
 }
 
 // TrackFile is a track that is one file, as SingleFile lays it out.
@@ -50,7 +52,7 @@ func (f Files) Master() Master {
 		}
 		return list
 	}
-	return Master{Video: renditions(f.Video), Audio: renditions(f.Audio)}
+	return Master{Video: renditions(f.Video), Audio: renditions(f.Audio), Text: f.Text}
 }
 
 // The elements of a DASH manifest.
@@ -73,8 +75,8 @@ type (
 		ContentType     string              `xml:"contentType,attr"`
 		MimeType        string              `xml:"mimeType,attr"`
 		Lang            string              `xml:"lang,attr,omitempty"`
-		Aligned         bool                `xml:"subsegmentAlignment,attr"`
-		SAP             int                 `xml:"subsegmentStartsWithSAP,attr"`
+		Aligned         bool                `xml:"subsegmentAlignment,attr,omitempty"`
+		SAP             int                 `xml:"subsegmentStartsWithSAP,attr,omitempty"`
 		Role            mpdDescriptor       `xml:"Role"`
 		Label           string              `xml:"Label,omitempty"`
 		Representations []mpdRepresentation `xml:"Representation"`
@@ -86,7 +88,7 @@ type (
 	mpdRepresentation struct {
 		ID         int            `xml:"id,attr"`
 		Bandwidth  int64          `xml:"bandwidth,attr"`
-		Codecs     string         `xml:"codecs,attr"`
+		Codecs     string         `xml:"codecs,attr,omitempty"`
 		Width      int            `xml:"width,attr,omitempty"`
 		Height     int            `xml:"height,attr,omitempty"`
 		FrameRate  string         `xml:"frameRate,attr,omitempty"`
@@ -94,7 +96,7 @@ type (
 		SampleRate int            `xml:"audioSamplingRate,attr,omitempty"`
 		Channels   *mpdDescriptor `xml:"AudioChannelConfiguration"`
 		BaseURL    string         `xml:"BaseURL"`
-		Base       mpdBase        `xml:"SegmentBase"`
+		Base       *mpdBase       `xml:"SegmentBase"` // nil = it has no segments
 	}
 	mpdBase struct {
 		Timescale  uint32   `xml:"timescale,attr"`
@@ -142,9 +144,31 @@ func DASH(f Files) ([]byte, error) {
 		set := doc.Period.addSet(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: LanguageTag(track.Language), Label: track.Name}, i == 0)
 		add(t, set)
 	}
+	for _, t := range f.Text {
+		doc.Period.addText(t)
+	}
 	text, err := xml.MarshalIndent(doc, "", "  ")
 	return fmt.Appendf(nil, "%s%s\n", xml.Header, text), err
 }
+
+// addText adds a text, which is one file of WebVTT beside its playlist.
+func (p *mpdPeriod) addText(t Text) {
+	role := "subtitle"
+	switch {
+	case t.ClosedCaptions:
+		role = "caption"
+	case t.Forced:
+		role = "forced-subtitle"
+	}
+	set := p.addSet(mpdSet{ContentType: "text", MimeType: "text/vtt", Lang: t.Language, Label: t.Name}, false)
+	s := &p.Sets[set]
+	s.Aligned, s.SAP, s.Role.Value = false, 0, role
+	const bandwidth, firstID = 1000, 1000 // players want one; others have the numbers of their files
+	s.Representations = []mpdRepresentation{{ID: firstID + set, Bandwidth: bandwidth, BaseURL: path.Join(path.Dir(t.URI), TextFile)}}
+}
+
+// TextFile is the name of all of a text in one file, which DASH takes, beside the playlist of the text.
+const TextFile = "text.vtt"
 
 // addSet adds a set and returns its position.
 func (p *mpdPeriod) addSet(s mpdSet, main bool) int {
@@ -183,7 +207,7 @@ func (f TrackFile) representation(start int64) mpdRepresentation {
 	peak, _ := f.Index.BitRates(Segment.Size)
 	r := mpdRepresentation{
 		ID: f.Number, Bandwidth: peak, Codecs: t.Codec, BaseURL: f.File(),
-		Base: mpdBase{
+		Base: &mpdBase{
 			Timescale: t.Timescale, Offset: rescale(start, 1e6, int64(t.Timescale)),
 			IndexRange: fmt.Sprintf("%d-%d", f.Layout.Init, len(f.Layout.Head)-1), Exact: true,
 			Init: mpdRange{fmt.Sprintf("0-%d", f.Layout.Init-1)},

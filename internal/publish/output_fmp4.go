@@ -61,7 +61,7 @@ func (r *run) set(name string) *c2pa.Tracks {
 	return tracks
 }
 
-func (o fmp4Output) finish(ctx context.Context, r *run) error {
+func (o fmp4Output) finish(ctx context.Context, r *run) (err error) {
 	files := o.files(r.video, r.audio)
 	for _, list := range [][]cmaf.TrackFile{files.Audio, files.Video} {
 		for i := range list {
@@ -85,6 +85,14 @@ func (o fmp4Output) finish(ctx context.Context, r *run) error {
 			}
 		}
 	}
+	if files.Text, err = r.putText(ctx, o.folder, o.name(), zeroTime); err != nil {
+		return err
+	}
+	for k := range files.Text {
+		if err := r.putTextFile(ctx, o.folder, k); err != nil {
+			return err
+		}
+	}
 	manifest, err := cmaf.DASH(files)
 	if err != nil {
 		return err
@@ -97,7 +105,10 @@ func (o fmp4Output) finish(ctx context.Context, r *run) error {
 
 func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }
 
-func (o fmp4Output) keys(file string, _ *itemState) []string {
+func (o fmp4Output) keys(file string, state *itemState) []string {
+	if keys, ok := o.textKeys(file, state); ok {
+		return keys
+	}
 	playlist := strings.NewReplacer("index-stream", "media_", ".mp4", ".m3u8").Replace(file)
 	return []string{o.key(file), o.key(playlist)}
 }

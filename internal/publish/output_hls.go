@@ -240,13 +240,24 @@ func (o hlsOutput) finish(ctx context.Context, r *run) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: o.ts}
+	shift := zeroTime
+	if o.ts {
+		shift = storedTime
+	}
+	text, err := r.putText(ctx, o.folder, o.name(), shift)
+	if err != nil {
+		return err
+	}
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), Text: text, TS: o.ts}
 	return r.sendBytes(ctx, o.key(hlsPlaylist), typePlaylist, master.Playlist().Text())
 }
 
 func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
 
 func (o hlsOutput) keys(variant string, state *itemState) []string {
+	if keys, ok := o.textKeys(variant, state); ok {
+		return keys
+	}
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
 	// Some may exist that are not noted because one before them was missing, and without a plan their kind
 	// is not known.

@@ -37,6 +37,7 @@ type Outputs struct {
 	TS      bool                  // HLS has MPEG-TS segments, else CMAF; all video is H.264
 	Dir     string                // for temporary files during a call
 	Sign    *Signing              // nil = outputs are not signed
+	Text    []Text                // put at the end
 
 	// Save is called when the state has the id of a new multipart upload, which must not be lost.
 	// Nil = the caller keeps the state only when Publish has returned.

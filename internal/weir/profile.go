@@ -103,7 +103,7 @@ func even(n int) int { return (n + 1) &^ 1 }
 var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)
 
 // reservedName matches the other files and folders beside those of renditions.
-var reservedName = regexp.MustCompile(`^(video|thumbnails|download|t|work|(source-)?audio[0-9]*|index\.m3u8|metadata\.json|presentation\.json|poster\.jpg)$`)
+var reservedName = regexp.MustCompile(`^(video|thumbnails|text|download|t|work|(source-)?audio[0-9]*|index\.m3u8|metadata\.json|presentation\.json|poster\.jpg)$`)
 
 // maxName is in bytes: file systems take 255, and extensions come after it.
 const maxName = 200

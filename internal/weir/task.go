@@ -129,6 +129,12 @@ type TranscodeParams struct {
 	TargetSegmentSizeSecs int              `json:"targetSegmentSizeSecs,omitempty"`
 	CreatorID             *CreatorID       `json:"creatorId,omitempty"`
 	C2PA                  bool             `json:"c2pa"`
+	Text                  *bool            `json:"text,omitempty"` // false = text of the input is left out
+}
+
+// WithText reports whether the task imports the text of its source.
+func (t *Task) WithText() bool {
+	return t.Type == TaskUpload || t.Params.Transcode != nil && t.Params.Transcode.Text == nil
 }
 
 // URLParam is a URL with its credentials as stars.

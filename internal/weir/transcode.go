@@ -17,6 +17,7 @@ type NewTranscode struct {
 	TargetSegmentSizeSecs float64          `json:"targetSegmentSizeSecs"`
 	CreatorID             *CreatorID       `json:"creatorId"`
 	C2PA                  bool             `json:"c2pa"`
+	Text                  *bool            `json:"text"` // nil = true
 }
 
 // TranscodePlace is where a file is read from or written to: a URL, a bucket and its credentials, an
@@ -52,6 +53,9 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	t.Params.Transcode = &TranscodeParams{
 		Input: URLParam{MaskURL(input)}, Storage: URLParam{storage}, Outputs: n.Outputs, CreatorID: n.CreatorID, C2PA: n.C2PA,
 		TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
+	}
+	if n.Text != nil && !*n.Text {
+		t.Params.Transcode.Text = n.Text
 	}
 	if t.Params.Transcode.Input.URL != input {
 		t.Secrets.InputURL = input

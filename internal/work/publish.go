@@ -259,6 +259,10 @@ func (w *Work) outputs(ctx context.Context, state store.TaskState, t weir.Task, 
 		}
 	}
 	outputs := &publish.Outputs{Store: w.Media, Dest: dest, Formats: formats, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	if outputs.Text, err = w.sourceText(ctx, plan.Source); err != nil {
+		_ = dest.Close()
+		return nil, nil, err
+	}
 	if t.Params.Transcode != nil && t.Params.Transcode.C2PA {
 		if outputs.Sign, err = w.signing(state, t); err != nil {
 			_ = dest.Close()
@@ -266,6 +270,20 @@ func (w *Work) outputs(ctx context.Context, state store.TaskState, t weir.Task, 
 		}
 	}
 	return outputs, func() { _ = dest.Close() }, nil
+}
+
+// sourceText reads the texts of a source for its outputs.
+func (w *Work) sourceText(ctx context.Context, src vod.Source) (list []publish.Text, err error) {
+	for _, t := range src.AssetTracks(time.Time{}) {
+		text := publish.Text{
+			Name: t.Name, Language: t.Language, Default: t.Default, Forced: t.Forced, ClosedCaptions: t.ClosedCaptions, Start: t.StartTime(),
+		}
+		if text.Cues, err = media.LoadText(ctx, w.Media, src.Prefix, t.Object); err != nil {
+			return nil, err
+		}
+		list = append(list, text)
+	}
+	return list, nil
 }
 
 // signing returns what signs the outputs of a task.

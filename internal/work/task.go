@@ -107,7 +107,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched = stepPreparing, 1 })
 	request := w.request(ctx, t)
 	src, err := w.Engine.Import(ctx, vod.ImportOptions{
-		File: o.File, Prefix: prefix(t, state), SegmentSeconds: request.SegmentSeconds, Text: t.Type == weir.TaskUpload,
+		File: o.File, Prefix: prefix(t, state), SegmentSeconds: request.SegmentSeconds, Text: t.WithText(),
 		Progress: func(share float64) {
 			w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched, p.prepared = stepPreparing, 1, share })
 		},
