@@ -257,8 +257,10 @@ func TestTextInFiles(t *testing.T) {
 	}
 	english, german := write("en.srt", numberedCues("en", seconds, true)), write("de.srt", numberedCues("de", seconds, true))
 	both := []string{"-i", film.Path, "-i", english, "-i", german, "-map", "0", "-map", "1", "-map", "2", "-c", "copy"}
-	tags := []string{"-metadata:s:s:0", "language=eng", "-metadata:s:s:1", "language=deu", "-metadata:s:s:1", "title=Deutsch für alle",
-		"-disposition:s:0", "default", "-disposition:s:1", "hearing_impaired"}
+	tags := []string{
+		"-metadata:s:s:0", "language=eng", "-metadata:s:s:1", "language=deu", "-metadata:s:s:1", "title=Deutsch für alle",
+		"-disposition:s:0", "default", "-disposition:s:1", "hearing_impaired",
+	}
 	sources := []struct{ name, file, codec string }{
 		{"mkv with SubRip", "srt.mkv", "srt"}, {"mkv with ASS", "ass.mkv", "ass"}, {"mp4 with tx3g", "tx3g.mp4", "mov_text"}, {"mkv with WebVTT", "vtt.mkv", "webvtt"},
 	}
