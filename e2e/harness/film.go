@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"weir/internal/caption/cea608test"
 )
 
 // FilmKind says what a film of numbered frames is like.
@@ -15,6 +17,7 @@ type FilmKind struct {
 	HEVC    bool
 	Open    bool // GOPs; every fourth second there is an IDR frame
 	VFR     bool // frames are missing, and others come up to 10 ms late
+	CC      bool // it has closed captions in its frames (CEA-608), see CaptionEvery
 	BFrames int  // in a row
 	FPS     int
 	Key     int // seconds from one key frame to the next
@@ -31,6 +34,9 @@ func (k FilmKind) String() string {
 	}
 	if k.VFR {
 		name += "-vfr"
+	}
+	if k.CC {
+		name += "-cc"
 	}
 	return fmt.Sprintf("%s-%dfps-%db-%ds-%ds", name, k.FPS, k.BFrames, k.Key, k.Seconds)
 }
@@ -60,7 +66,7 @@ const seiDigits = 6
 // MakeFilm makes a film once in a run of the tests.
 func MakeFilm(t *testing.T, k FilmKind) *Film {
 	t.Helper()
-	path := MakeOnce(t, k.String()+".mp4", func(path string) { FFmpeg(t, append(k.args(numberedFrames(t, k.FPS, k.Seconds)), path)...) })
+	path := MakeOnce(t, k.String()+".mp4", func(path string) { FFmpeg(t, append(k.args(numberedFrames(t, k)), path)...) })
 	f := &Film{FilmKind: k, Path: path, times: map[int]float64{}}
 	shown := Watch(t, path, k.HEVC)
 	if len(shown.Said) > 0 || len(shown.Frames) < k.FPS*k.Seconds/2 {
@@ -104,9 +110,10 @@ func (k FilmKind) args(frames string) []string {
 
 // numberedFrames is H.264 without B-frames, each frame with its number. What encodes it again passes
 // the SEI on with each frame, whatever becomes of the order.
-func numberedFrames(t *testing.T, fps, seconds int) string {
+func numberedFrames(t *testing.T, k FilmKind) string {
 	t.Helper()
-	return MakeOnce(t, fmt.Sprintf("numbers-%d-%d.h264", fps, seconds), func(path string) {
+	fps, seconds := k.FPS, k.Seconds
+	return MakeOnce(t, fmt.Sprintf("numbers-%d-%d-%t.h264", fps, seconds, k.CC), func(path string) {
 		blocks := filepath.Join(t.TempDir(), "blocks")
 		var pictures []byte
 		for n := range fps * seconds {
@@ -122,15 +129,40 @@ func numberedFrames(t *testing.T, fps, seconds int) string {
 			"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%dx%d:rate=%d:duration=%d", filmWidth, filmHeight-2*filmBlock, fps, seconds),
 			"-filter_complex", fmt.Sprintf("[0:v]scale=%d:%d:flags=neighbor,format=yuv420p[n];[1:v]format=yuv420p[m];[n][m]vstack=shortest=1", filmWidth, 2*filmBlock),
 			"-c:v", "libx264", "-preset", "ultrafast", "-bf", "0", "-qp", "14", "-f", "h264", "-")
-		if err := os.WriteFile(path, withNumbers(stream), 0o600); err != nil {
+		if err := os.WriteFile(path, withNumbers(stream, k.captions()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
+// A film with closed captions has one in CC1 for CaptionFor frames from every frame CaptionEvery on, but
+// for the first one, before which there is no time to load it.
+const (
+	CaptionEvery = 50
+	CaptionFor   = 25
+)
+
+// CaptionText is the caption that appears with a frame.
+func CaptionText(frame int) string { return fmt.Sprintf("en %d", frame) }
+
+// captions returns the pairs of bytes of captions for each frame; nil = there are none.
+func (k FilmKind) captions() []cea608test.Pair {
+	if !k.CC {
+		return nil
+	}
+	frames := k.FPS * k.Seconds
+	pairs := cea608test.New(1).Wait(frames).Pairs()
+	for frame := CaptionEvery; frame+CaptionFor < frames; frame += CaptionEvery {
+		show := cea608test.New(1).PopOn(CaptionText(frame)).Pairs() // ends with the command that shows it, twice
+		copy(pairs[frame+2-len(show):], show)
+		copy(pairs[frame+CaptionFor:], cea608test.New(1).Erase().Pairs())
+	}
+	return pairs
+}
+
 // withNumbers puts a SEI message with its number before each frame of an H.264 stream that has one
-// slice a frame.
-func withNumbers(stream []byte) (out []byte) {
+// slice a frame, and one with captions.
+func withNumbers(stream []byte, captions []cea608test.Pair) (out []byte) {
 	const start, seiUnit, userData, stop = "\x00\x00\x01", 6, 5, 0x80
 	number := 0
 	for i, unit := range bytes.Split(stream, []byte(start)) {
@@ -142,6 +174,9 @@ func withNumbers(stream []byte) (out []byte) {
 			out = append(out, start...)
 			out = append(out, seiUnit, userData, byte(len(seiMark)+seiDigits))
 			out = append(fmt.Appendf(append(out, seiMark...), "%0*d", seiDigits, number), stop)
+			if number < len(captions) {
+				out = append(append(out, start...), cea608test.SEI(captions[number])...)
+			}
 			number++
 		}
 		out = append(append(out, start...), unit...)

@@ -55,7 +55,7 @@ function withHls(Player) {
     run.result.texts = list.map(({ name, lang }) => `${name} ${lang}`);
     hls.subtitleDisplay = true;
     hls.subtitleTrack = list.findIndex(({ lang }) => lang === language);
-    const cues = () => [...run.video.textTracks].filter((t) => t.mode !== "disabled").flatMap((t) => [...(t.cues ?? [])]).map(plain);
+    const cues = () => [...run.video.textTracks].filter((t) => t.mode === "showing").flatMap((t) => [...(t.cues ?? [])]).map(plain);
     return {
       cues,
       texts: (time) => cues().filter(({ start, end }) => start <= time && time < end).map(({ text }) => text),

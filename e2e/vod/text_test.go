@@ -301,6 +301,40 @@ func TestTextInFiles(t *testing.T) {
 		checkFile(t, name, file, "en", seconds)
 	}
 	clipText(t, w, a, dir)
+	captionsInFrames(t, w, dir, base(w, a))
+}
+
+func base(w *harness.Weir, a words.Asset) string { return w.URL + "/hls/" + a.PlaybackID }
+
+// captionsInFrames imports a film with closed captions in its frames, which become a text. plain is the
+// address of a film that has none.
+func captionsInFrames(t *testing.T, w *harness.Weir, dir, plain string) {
+	t.Helper()
+	const seconds = 20
+	film := harness.MakeFilm(t, harness.FilmKind{FPS: textFPS, BFrames: 2, Key: 2, Seconds: seconds, CC: true})
+	u, _ := sendUpload(w, film.Path)
+	w.Completed(u.Task.ID)
+	a := ready(w, u.Asset.ID)
+	var tracks []words.AssetTrack
+	w.Must("GET", "/api/asset/"+a.ID+"/track", nil, &tracks)
+	if len(tracks) != 1 || tracks[0].Name != "CC1" || !tracks[0].ClosedCaptions || tracks[0].Cues != seconds*textFPS/harness.CaptionEvery-1 {
+		t.Fatalf("the tracks are %+v", tracks)
+	}
+	signalled := func(address, want string) {
+		t.Helper()
+		if _, list := get(w, address+"/index.m3u8"); strings.Count(string(list), want) != strings.Count(string(list), "#EXT-X-STREAM-INF") {
+			t.Errorf("want %s with each variant:\n%s", want, list)
+		}
+	}
+	signalled(plain, "CLOSED-CAPTIONS=NONE")
+	signalled(base(w, a), "CLOSED-CAPTIONS=NONE") // players would show them twice
+	player := harness.NewBrowser(t, dir)
+	for _, engine := range textPlayers {
+		seen := text(player, engine, base(w, a)+"/index.m3u8", "und", []float64{2.4, 14.4})
+		seen.check(t, engine+", closed captions", "en")
+	}
+	w.Must("DELETE", "/api/asset/"+a.ID+"/track/"+tracks[0].ID, nil, nil)
+	signalled(base(w, a), `CLOSED-CAPTIONS="cc"`)
 }
 
 // clipText cuts a clip of a film with text: its text has the times of the clip.

@@ -14,6 +14,8 @@ type Files struct {
 	Video []TrackFile // one video in several sizes
 	Audio []TrackFile // the default track first
 	Text  []Text      // each also in one file, see TextFile
+
+	Captions []int // see Master
 }
 
 // TrackFile is a track that is one file, as SingleFile lays it out.
@@ -52,7 +54,7 @@ func (f Files) Master() Master {
 		}
 		return list
 	}
-	return Master{Video: renditions(f.Video), Audio: renditions(f.Audio), Text: f.Text}
+	return Master{Video: renditions(f.Video), Audio: renditions(f.Audio), Text: f.Text, Captions: f.Captions}
 }
 
 // The elements of a DASH manifest.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"weir/internal/hls"
@@ -220,7 +221,11 @@ type Master struct {
 	Video []Rendition // one video in several sizes, in any order
 	Audio []Rendition // several languages; of one audio there is one rendition
 	Text  []Text
-	TS    bool // the segments are MPEG-TS, and those of video have the default audio inside
+
+	// Captions are the channels of CEA-608 in the frames of the source: 1 is CC1. nil = it is not known
+	// whether there are any.
+	Captions []int
+	TS       bool // the segments are MPEG-TS, and those of video have the default audio inside
 }
 
 // Rendition is a track as a playlist names it.
@@ -260,6 +265,7 @@ func (m Master) Playlist() hls.Master {
 	audio := defaultFirst(m.Audio)
 	inside := m.TS || len(m.Video) == 0 // the default audio needs no playlist of its own
 	p := hls.Master{Variants: m.variants(audio, inside), Subtitles: textChoices(m.Text)}
+	m.signalCaptions(&p)
 	if len(audio) > 1 || len(audio) == 1 && !inside {
 		p.Audio = audioChoices(audio, inside)
 		for i := range p.Variants {
@@ -278,6 +284,19 @@ func defaultFirst(audio []Rendition) []Rendition {
 		return 1
 	}
 	return slices.SortedStableFunc(slices.Values(audio), func(a, b Rendition) int { return rank(a) - rank(b) })
+}
+
+// signalCaptions names the closed captions in the frames, unless there is text: text is made of them when a
+// file is imported, and hls.js shows the one above the other. Only encoders of H.264 keep them, and either
+// all variants have captions or none.
+func (m Master) signalCaptions(p *hls.Master) {
+	kept := len(m.Text) == 0 && !slices.ContainsFunc(m.Video, func(r Rendition) bool { return !strings.HasPrefix(r.Index.Track.Codec, "avc1") })
+	for _, channel := range m.Captions {
+		if kept {
+			p.Captions = append(p.Captions, "CC"+strconv.Itoa(channel))
+		}
+	}
+	p.NoCaptions = m.Captions != nil && len(p.Captions) == 0
 }
 
 // textChoices returns the group of texts. Its names differ, and so do the languages among which a

@@ -11,6 +11,12 @@ type Master struct {
 	Audio     []Audio
 	Subtitles []Subtitles // a group that plays with all variants; Parse does not read them
 
+	// Captions are closed captions in the frames of all variants with video, such as CC1; NoCaptions says
+	// that there are none. Without both players have to look, and some offer captions that do not exist.
+	// Parse does not read them.
+	Captions   []string
+	NoCaptions bool
+
 	// SessionKeys are keys that the variants use. Parse reads them, Text does not write them.
 	SessionKeys []Key
 }
@@ -49,14 +55,17 @@ type Subtitles struct {
 	ClosedCaptions bool   // for viewers who do not hear
 }
 
-// subtitlesGroup is the name of the only group of texts.
-const subtitlesGroup = "text"
+// The names of the only group of texts, and of closed captions.
+const (
+	subtitlesGroup = "text"
+	captionsGroup  = "cc"
+)
 
 // Text writes the playlist.
 func (m Master) Text() []byte {
 	var w writer
 	w.put("#EXTM3U\n#EXT-X-VERSION:")
-	if len(m.Audio)+len(m.Subtitles) > 0 {
+	if len(m.Audio)+len(m.Subtitles)+len(m.Captions) > 0 {
 		w.put("4")
 	} else {
 		w.put("3")
@@ -68,8 +77,12 @@ func (m Master) Text() []byte {
 	for _, s := range m.Subtitles {
 		w.subtitles(s)
 	}
+	for _, channel := range m.Captions {
+		w.put("#EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS,GROUP-ID=").quoted(captionsGroup)
+		w.put(",NAME=").quoted(channel).put(",INSTREAM-ID=").quoted(channel).put("\n")
+	}
 	for _, v := range m.Variants {
-		w.variant(v, len(m.Subtitles) > 0)
+		w.variant(v, m)
 	}
 	return w.text
 }
@@ -117,7 +130,7 @@ func (w *writer) subtitles(s Subtitles) {
 	w.put(",URI=").quoted(s.URI).put("\n")
 }
 
-func (w *writer) variant(v Variant, subtitles bool) {
+func (w *writer) variant(v Variant, m Master) {
 	w.put("#EXT-X-STREAM-INF:BANDWIDTH=").number(v.Bandwidth)
 	w.put(",AVERAGE-BANDWIDTH=").number(v.Average)
 	w.put(",CODECS=").quoted(strings.Join(v.Codecs, ","))
@@ -130,8 +143,15 @@ func (w *writer) variant(v Variant, subtitles bool) {
 	if v.Audio != "" {
 		w.put(",AUDIO=").quoted(v.Audio)
 	}
-	if subtitles {
+	if len(m.Subtitles) > 0 {
 		w.put(",SUBTITLES=").quoted(subtitlesGroup)
+	}
+	switch {
+	case v.Width == 0: // audio alone
+	case len(m.Captions) > 0:
+		w.put(",CLOSED-CAPTIONS=").quoted(captionsGroup)
+	case m.NoCaptions:
+		w.put(",CLOSED-CAPTIONS=NONE")
 	}
 	w.put(",NAME=").quoted(v.Name).put("\n").put(v.URI).put("\n")
 }

@@ -16,6 +16,8 @@ type Presentation struct {
 	Audio      []Rendition `json:"audio,omitempty"`
 	Duration   float64     `json:"duration"` // seconds
 	Complete   bool        `json:"complete"` // nothing will be added
+	// Captions are the channels of closed captions in the frames, see cmaf.Master.
+	Captions []int `json:"captions,omitzero"`
 	// Signature names the object that has the Signature of all tracks; "" = they are not signed.
 	Signature string `json:"signature,omitempty"`
 }

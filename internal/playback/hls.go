@@ -29,7 +29,7 @@ func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
 
 // master answers with the master playlist of an asset.
 func (s *Server) master(w *endpoint.Response, req *request) error {
-	m := cmaf.Master{TS: inTS(req.path)}
+	m := cmaf.Master{TS: inTS(req.path), Captions: req.title.presented.Captions}
 	if m.TS && req.title.signature != nil {
 		return errSignedTS()
 	}

@@ -99,7 +99,7 @@ func (t *tracks) main() string {
 // same reports whether these are the tracks of a presentation, and none of them grows.
 func (t *tracks) same(p media.Presentation) bool {
 	grows := func(r media.Rendition) bool { return !r.Complete }
-	return p.Complete == t.done && p.Signature == t.presented.Signature && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) &&
+	return p.Complete == t.done && p.Signature == t.presented.Signature && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) && slices.Equal(p.Captions, t.presented.Captions) &&
 		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 

@@ -17,6 +17,7 @@ type Asset struct {
 	Store    blob.Store
 	Prefix   string  // of the asset and its tracks
 	Duration float64 // seconds
+	Captions []int   // see media.Presentation
 
 	// Sign signs a complete presentation before viewers see it; nil = it is not signed.
 	Sign func(context.Context, *media.Presentation) error
@@ -41,7 +42,7 @@ func (a *Asset) Publish(ctx context.Context, state *AssetState, video, audio []T
 	if slices.ContainsFunc(audio, Track.incomplete) {
 		return nil
 	}
-	next := media.Presentation{Duration: a.Duration, Complete: !slices.ContainsFunc(video, Track.incomplete)}
+	next := media.Presentation{Duration: a.Duration, Captions: a.Captions, Complete: !slices.ContainsFunc(video, Track.incomplete)}
 	whole := slices.ContainsFunc(video, func(t Track) bool { return t.Complete })
 	begun := !slices.ContainsFunc(video, func(t Track) bool { return len(t.Index.Segments) == 0 })
 	if !whole && !begun || a.Sign != nil && !next.Complete {

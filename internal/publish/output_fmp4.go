@@ -88,6 +88,7 @@ func (o fmp4Output) finish(ctx context.Context, r *run) (err error) {
 	if files.Text, err = r.putText(ctx, o.folder, o.name(), zeroTime); err != nil {
 		return err
 	}
+	files.Captions = r.Captions
 	for k := range files.Text {
 		if err := r.putTextFile(ctx, o.folder, k); err != nil {
 			return err

@@ -248,7 +248,7 @@ func (o hlsOutput) finish(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), Text: text, TS: o.ts}
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), Text: text, Captions: r.Captions, TS: o.ts}
 	return r.sendBytes(ctx, o.key(hlsPlaylist), typePlaylist, master.Playlist().Text())
 }
 

@@ -39,6 +39,8 @@ type Outputs struct {
 	Sign    *Signing              // nil = outputs are not signed
 	Text    []Text                // put at the end
 
+	Captions []int // in the frames, see cmaf.Master
+
 	// Save is called when the state has the id of a new multipart upload, which must not be lost.
 	// Nil = the caller keeps the state only when Publish has returned.
 	Save func(ctx context.Context, state *State) error

@@ -349,6 +349,8 @@ type videoImport struct {
 	writer  media.Writer
 	bits    bitstream
 
+	captions captionImport
+
 	samples  int
 	firstKey int64 // presentation time of the first key frame
 	lastKey  int64
@@ -402,6 +404,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	v.writer.Begin(track, time.Second, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
+	v.captions.begin(track, v.bits.sets.LengthSize)
 	if err := retime(reader, track, v.inspect, func(f cmaf.Fragment) error { return v.store(ctx, f) }); err != nil {
 		return err
 	}
@@ -484,6 +487,7 @@ func (v *videoImport) inspect(f cmaf.Fragment) {
 		}
 		v.latest = max(v.latest, shown)
 		v.bits.inspect(s, data[:s.Size])
+		v.captions.inspect(at, shown, data[:s.Size])
 		data = data[s.Size:]
 		at += int64(s.Duration)
 	}

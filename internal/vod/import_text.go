@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"weir/internal/caption"
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/media"
 	"weir/internal/weir"
@@ -115,10 +117,15 @@ func (in *textImport) cues() (all []caption.Cue, err error) {
 	return all, err
 }
 
-// saveText stores the tracks of text. One that can't be read does not fail the import.
+// saveText stores the tracks of text, and the closed captions of the video as such. One that can't be read does not fail the import.
 func (im *importer) saveText(ctx context.Context) error {
 	src := im.src
-	src.Text = nil
+	src.Text, src.Captions = nil, nil
+	if im.options.Text && im.video != nil {
+		if err := im.saveCaptions(ctx); err != nil {
+			return err
+		}
+	}
 	for _, in := range im.text {
 		cues, err := in.cues()
 		if err != nil {
@@ -128,11 +135,75 @@ func (im *importer) saveText(ctx context.Context) error {
 		if len(cues) == 0 {
 			continue
 		}
-		text := SourceText{Track: in.track, ID: weir.NewID()}
-		if text.TrackFile, err = media.SaveText(ctx, im.Store, src.Prefix, text.ID, cues); err != nil {
+		if err := im.addText(ctx, in.track, cues); err != nil {
 			return err
 		}
-		src.Text = append(src.Text, text)
+	}
+	return nil
+}
+
+func (im *importer) addText(ctx context.Context, track ffmpeg.Track, cues []caption.Cue) error {
+	text := SourceText{Track: track, ID: weir.NewID()}
+	file, err := media.SaveText(ctx, im.Store, im.src.Prefix, text.ID, cues)
+	text.TrackFile = file
+	im.src.Text = append(im.src.Text, text)
+	return err
+}
+
+// captionImport decodes the closed captions (CEA-608) in the frames of a video.
+type captionImport struct {
+	track    cmaf.Track
+	config   codec.Config
+	length   int // of the sizes of NAL units
+	order    caption.CEA608Order
+	found    caption.CEA608Channels
+	decoders [4]*caption.CEA608
+	cues     [4][]caption.Cue
+}
+
+func (c *captionImport) begin(track cmaf.Track, lengthSize int) {
+	*c = captionImport{track: track, config: track.Config(), length: lengthSize}
+	for i := range c.decoders {
+		c.decoders[i] = caption.NewCEA608(i + 1)
+	}
+}
+
+// inspect reads the captions of a frame. Frames come in decode order.
+func (c *captionImport) inspect(decoded, shown int64, data []byte) {
+	for _, pair := range c.config.Captions(data, c.length) {
+		c.order.Add(caption.CEA608Pair{At: c.track.Time(shown), Field: pair.Field, Data: pair.Data})
+	}
+	c.decode(c.track.Time(decoded))
+}
+
+// decode decodes the captions of frames that are shown up to a time.
+func (c *captionImport) decode(until time.Duration) {
+	for _, pair := range c.order.Take(until) {
+		c.found.Add(pair)
+		for i, d := range c.decoders {
+			if cues := d.Add(pair); len(c.cues[i]) < caption.MaxCues {
+				c.cues[i] = append(c.cues[i], cues...)
+			}
+		}
+	}
+}
+
+// saveCaptions stores the closed captions of the video as tracks of text, if there are any.
+func (im *importer) saveCaptions(ctx context.Context) error {
+	c := &im.video.captions
+	end := c.track.Time(im.src.Video.End)
+	c.decode(math.MaxInt64)
+	im.src.Captions = append([]int{}, c.found.Found()...)
+	for _, channel := range im.src.Captions {
+		cues, err := caption.Collect(append(c.cues[channel-1], c.decoders[channel-1].Flush(end)...))
+		if err != nil || len(cues) == 0 {
+			continue
+		}
+		track := im.src.Video.Track
+		track.Language, track.Title, track.Default, track.Deaf = "", fmt.Sprintf("CC%d", channel), false, true
+		if err := im.addText(ctx, track, cues); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ type Source struct {
 	Text     []SourceText  `json:"text,omitempty"`
 	Unread   []string      `json:"unread,omitempty"` // why tracks of text were not imported: sentences
 
+	// Captions are the channels of closed captions in the frames of the video, see cmaf.Master.
+	Captions []int `json:"captions,omitzero"`
+
 	// Sequential is the reason why the video can't be demuxed; "" = it was. Such a source is encoded as one
 	// chunk, from the file.
 	Sequential string `json:"sequential,omitempty"`

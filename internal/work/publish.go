@@ -258,7 +258,7 @@ func (w *Work) outputs(ctx context.Context, state store.TaskState, t weir.Task, 
 			return nil, nil, err
 		}
 	}
-	outputs := &publish.Outputs{Store: w.Media, Dest: dest, Formats: formats, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	outputs := &publish.Outputs{Store: w.Media, Dest: dest, Formats: formats, TS: plan.TS(), Dir: dir, Rendering: &w.rendering, Captions: plan.Source.Captions}
 	if outputs.Text, err = w.sourceText(ctx, plan.Source); err != nil {
 		_ = dest.Close()
 		return nil, nil, err
@@ -346,7 +346,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if p.done.Asset == nil {
 		p.done.Asset = &publish.AssetState{}
 	}
-	playable := &publish.Asset{Store: p.Media, Prefix: media.AssetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	playable := &publish.Asset{Store: p.Media, Prefix: media.AssetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration, Captions: p.plan.Source.Captions}
 	if p.task.Params.Upload.C2PA {
 		playable.Sign = p.sign
 	}
