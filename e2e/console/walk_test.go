@@ -132,7 +132,8 @@ func (c *walk) goLive(stream string) {
 	second.until(`all('h1')[0].textContent === 'The late show'`)
 	second.click("Clip the last 30 s")
 	second.until(`all('[role=status]').some((e) => squeeze(e.textContent).startsWith('The clip') && e.textContent.includes('ready'))`)
-	link := eval[string](second, `return all('[role=status] a')[0].getAttribute('href')`)
+	// Beside it there may be a word about the health of the stream, with a link of its own.
+	link := eval[string](second, `return all('[role=status]').find((e) => squeeze(e.textContent).startsWith('The clip')).querySelector('a').getAttribute('href')`)
 	second.navigate(c.base + link)
 	second.click("Play")
 	second.until(moves)
