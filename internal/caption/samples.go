@@ -3,6 +3,7 @@ package caption
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -69,8 +70,9 @@ func styledRuns(text []rune, styles []byte) (runs []run) {
 	return append(runs, run{text: string(text[at:])})
 }
 
-// The style of text of 3GPP: white, in a usual size.
-const styleFont, styleFontSize, styleColor = 1, 18, 0xffffffff
+// The style of text of 3GPP is that of text without a style in ffmpeg, which would else write font and
+// size with each text that it reads.
+const styleFont, styleFontName, styleFontSize, styleColor = 1, "Arial", 16, 0xffffffff
 
 // AppendTX3G appends the sample of timed text of 3GPP for a cue; that of Cue{} shows nothing, as in
 // the time between cues. The place of the cue is lost. Styles count characters, which are code points
@@ -117,9 +119,50 @@ func TX3GEntry() []byte {
 	body = append(body, 0, 0, 0, 0)         // the colour of the background: transparent
 	body = append(body, make([]byte, 8)...) // the box of the text: the whole track
 	body = appendStyle(body, 0, 0, 0)
-	const font = "Sans-Serif"
-	body = appendBox(body, "ftab", []byte{0, 1, 0, styleFont, byte(len(font))}, []byte(font))
+	body = appendBox(body, "ftab", []byte{0, 1, 0, styleFont, byte(len(styleFontName))}, []byte(styleFontName))
 	return appendBox(nil, "tx3g", body)
+}
+
+// maxRepeats limits how much [Sequence] repeats of a text, on average: overlapping cues could become far
+// more than the file. After that, a cue ends when another one begins or ends.
+const maxRepeats = 8
+
+// Sequence returns what cues show from 0 up to a length, for samples that follow one another without
+// pauses: while several cues are shown they are one, with the lines of all; in a pause there is one
+// without text. The cues are in the order of their start.
+func Sequence(cues []Cue, length time.Duration) (list []Cue) {
+	var open []Cue // those that are shown
+	repeats := 0   // bytes that may still be repeated
+	for _, c := range cues {
+		repeats += maxRepeats * len(c.Text)
+	}
+	length = length.Round(time.Millisecond)
+	for at, next := time.Duration(0), 0; at < length; {
+		open = slices.DeleteFunc(open, func(c Cue) bool { return c.End <= at })
+		for _, c := range open {
+			repeats -= len(c.Text)
+		}
+		if repeats < 0 {
+			open = nil
+		}
+		for ; next < len(cues) && cues[next].Start.Round(time.Millisecond) <= at; next++ {
+			c := cues[next]
+			if c.End = c.End.Round(time.Millisecond); c.End > at {
+				open = append(open, c)
+			}
+		}
+		shown := Cue{Start: at, End: length}
+		if next < len(cues) {
+			shown.End = min(shown.End, cues[next].Start.Round(time.Millisecond))
+		}
+		var texts []string
+		for _, c := range open {
+			shown.End, texts = min(shown.End, c.End), append(texts, c.Text)
+		}
+		shown.Text = strings.Join(texts, "\n")
+		list, at = append(list, shown), shown.End
+	}
+	return list
 }
 
 // WVTT reads a sample of WebVTT (ISO/IEC 14496-30): none or more cues. A cue that is shown while

@@ -90,10 +90,10 @@ func TestAppendTX3G(t *testing.T) {
 
 func TestTX3GEntry(t *testing.T) {
 	got := TX3GEntry()
-	want := "\x00\x00\x00\x45tx3g\x00\x00\x00\x00\x00\x00\x00\x01" + // a sample entry
+	want := "\x00\x00\x00\x40tx3g\x00\x00\x00\x00\x00\x00\x00\x01" + // a sample entry
 		"\x00\x00\x00\x00\x01\xff\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x00" + // flags, places, colour, box
-		"\x00\x00\x00\x00\x00\x01\x00\x12\xff\xff\xff\xff" + // style
-		"\x00\x00\x00\x17ftab\x00\x01\x00\x01\x0aSans-Serif"
+		"\x00\x00\x00\x00\x00\x01\x00\x10\xff\xff\xff\xff" + // style
+		"\x00\x00\x00\x12ftab\x00\x01\x00\x01\x05Arial"
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("the entry differs (-want +got):\n%s", diff)
 	}
@@ -312,4 +312,58 @@ func readSample(kind uint8, data []byte) ([]Cue, error) {
 		return nil, err
 	}
 	return []Cue{c}, err
+}
+
+func TestSequence(t *testing.T) {
+	at := func(start, end int, text string) Cue { return Cue{Start: ms(start), End: ms(end), Text: text} }
+	exact := func(start, end time.Duration, text string) Cue { return Cue{Start: start, End: end, Text: text} }
+	const third = time.Second / 3
+	tests := []struct {
+		name       string
+		cues, want []Cue
+	}{
+		{"nothing", nil, []Cue{at(0, 9000, "")}},
+		{"a cue", []Cue{at(1000, 2000, "a")}, []Cue{at(0, 1000, ""), at(1000, 2000, "a"), at(2000, 9000, "")}},
+		{"from the start to after the end", []Cue{at(0, 9500, "a")}, []Cue{at(0, 9000, "a")}},
+		{"one after the other", []Cue{at(0, 2000, "a"), at(2000, 9000, "b"), at(9000, 9100, "late")}, []Cue{at(0, 2000, "a"), at(2000, 9000, "b")}},
+		{
+			"an overlap",
+			[]Cue{at(0, 3000, "<i>a</i>"), at(2000, 9000, "b")},
+			[]Cue{at(0, 2000, "<i>a</i>"), at(2000, 3000, "<i>a</i>\nb"), at(3000, 9000, "b")},
+		},
+		{
+			"one within another",
+			[]Cue{at(0, 9000, "a"), at(2000, 3000, "b"), at(2000, 4000, "c")},
+			[]Cue{at(0, 2000, "a"), at(2000, 3000, "a\nb\nc"), at(3000, 4000, "a\nc"), at(4000, 9000, "a")},
+		},
+		{
+			"times between milliseconds",
+			[]Cue{exact(third, 2*third, "a"), exact(2*third, 3*third, "b"), exact(3*third, 3*third+time.Microsecond, "c")},
+			[]Cue{at(0, 333, ""), at(333, 667, "a"), at(667, 1000, "b"), at(1000, 9000, "")},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Sequence(test.cues, ms(9000))); diff != "" {
+				t.Errorf("the cues differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Cues that all overlap do not become far more text than they are.
+func TestSequenceIsBounded(t *testing.T) {
+	const count = 5000
+	var cues []Cue
+	for i := range count {
+		cues = append(cues, Cue{Start: ms(i), End: ms(10*count - i), Text: "a text"})
+	}
+	bytes, shown := 0, 0
+	for _, c := range Sequence(cues, ms(10*count)) {
+		bytes += len(c.Text)
+		shown += strings.Count(c.Text+"\n", "text\n")
+	}
+	if most := 2 * (maxRepeats + 1) * count * len("a text"); bytes > most || shown < maxRepeats*count {
+		t.Errorf("%d cues are shown %d times in %d bytes, want at most %d", count, shown, bytes, most)
+	}
 }

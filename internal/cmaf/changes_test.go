@@ -88,7 +88,7 @@ func TestProgressiveJoinsConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := connected(t, codings...)
-			layout, err := Progressive(indices(all...), 0)
+			layout, err := Progressive(indices(all...), nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestProgressiveJoinsWhatBrokeOff(t *testing.T) {
 		}
 		video.Segments[last].Parts = []Part{parts[0], broken}
 	}
-	layout, err := Progressive(indices(all...), 0)
+	layout, err := Progressive(indices(all...), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestProgressiveWantsOneForm(t *testing.T) {
 		"another sample rate": {firstCoding, otherAudio},
 	} {
 		all := connected(t, codings...)
-		_, err := Progressive(indices(all...), 0)
+		_, err := Progressive(indices(all...), nil, 0)
 		if weir.KindOf(err) != weir.Invalid || !strings.Contains(fmt.Sprint(err), "there is no MP4 file of this recording") {
 			t.Errorf("%s: error %v, want one that says what changes", name, err)
 		}

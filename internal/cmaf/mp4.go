@@ -21,7 +21,7 @@ type Layout struct {
 
 // Extent is a range of bytes of a stored segment, and its place in a file.
 type Extent struct {
-	Track, Segment int    // which segment: positions in what the layout was made of
+	Track, Segment int    // which segment: positions in what the layout was made of; texts come after the tracks
 	Offset, Length int64  // the range in the segment
 	At             int64  // where it starts in the file
 	Bytes          []byte // instead of a range of a segment, if there are some
@@ -33,8 +33,8 @@ const interleave = 0.5
 // Progressive lays out tracks as one MP4 file that plays while it is downloaded: its moov box comes
 // first. The file starts at 0, or with the first track if that starts later; frames before 0 are in
 // the file, but hidden by an edit list. Gaps between connections of an encoder are left out. The
-// head has at least pad bytes. The boxes come after its ftyp box.
-func Progressive(tracks []TrackIndex, pad int, boxes ...[]byte) (Layout, error) {
+// texts are further tracks. The head has at least pad bytes. The boxes come after its ftyp box.
+func Progressive(tracks []TrackIndex, texts []TextTrack, pad int, boxes ...[]byte) (Layout, error) {
 	if len(tracks) == 0 {
 		return Layout{}, weir.Errorf(weir.Invalid, "an MP4 file needs a track")
 	}
@@ -45,9 +45,13 @@ func Progressive(tracks []TrackIndex, pad int, boxes ...[]byte) (Layout, error) 
 			return Layout{}, err
 		}
 	}
+	for i, t := range texts {
+		movie.texts = append(movie.texts, newTextForm(len(tracks)+i, t, movie.tracks[0]))
+	}
 	if err := movie.edit(); err != nil {
 		return Layout{}, err
 	}
+	movie.editTexts()
 	movie.choose()
 	return movie.layout(pad), nil
 }
@@ -76,7 +80,7 @@ type trackForm struct {
 
 // chunk is a run of consecutive samples of a track in the file.
 type chunk struct {
-	before  []byte // parameter sets, which belong to its first sample
+	before  []byte // parameter sets, which belong to its first sample; of a text all that there is
 	extent  Extent
 	start   int64
 	samples int
@@ -192,6 +196,7 @@ func (f *trackForm) addLast(p *Part, duration int64) error {
 // movieForm is the layout of a progressive file.
 type movieForm struct {
 	tracks []*trackForm
+	texts  []*trackForm
 	boxes  [][]byte // of the caller, after ftyp
 	scale  uint32
 	length uint64 // ticks of the movie
@@ -283,7 +288,7 @@ func (m *movieForm) choose() {
 		return
 	}
 	for i, t := range audios {
-		t.group, t.disabled = 1, i != first
+		t.group, t.disabled = alternateAudio, i != first
 	}
 }
 
@@ -329,10 +334,11 @@ func (e Extent) goesOn(next Extent) bool {
 
 // order returns the chunks of all tracks by time, and their size.
 func (m *movieForm) order() (all []chunk, size int64) {
-	next := make([]int, len(m.tracks))
+	tracks := m.all()
+	next := make([]int, len(tracks))
 	for {
 		first, at := -1, 0.0
-		for i, t := range m.tracks {
+		for i, t := range tracks {
 			if next[i] == len(t.chunks) {
 				continue
 			}
@@ -343,7 +349,7 @@ func (m *movieForm) order() (all []chunk, size int64) {
 		if first < 0 {
 			return all, size
 		}
-		c := m.tracks[first].chunks[next[first]]
+		c := tracks[first].chunks[next[first]]
 		next[first]++
 		all = append(all, c)
 		size += int64(len(c.before)) + c.extent.Length
@@ -396,13 +402,14 @@ func (m *movieForm) moov(wide bool) (*boxWriter, []*offsetTable) {
 	for _, b := range m.boxes {
 		w.data = append(w.data, b...)
 	}
-	tables := make([]*offsetTable, len(m.tracks))
+	tracks := m.all()
+	tables := make([]*offsetTable, len(tracks))
 	w.container("moov", func() {
 		mvhd := mp4.CreateMvhd()
-		mvhd.Timescale, mvhd.Duration, mvhd.NextTrackID = m.scale, m.length, uint32(len(m.tracks)+1)
+		mvhd.Timescale, mvhd.Duration, mvhd.NextTrackID = m.scale, m.length, uint32(len(tracks)+1)
 		mvhd.Version = version(m.length)
 		w.box(mvhd)
-		for i, t := range m.tracks {
+		for i, t := range tracks {
 			w.container("trak", func() {
 				t.header(w, uint32(i+1))
 				w.media(t.Track, uint64(t.span), func() { tables[i] = t.tables(w, wide) })
@@ -430,7 +437,8 @@ func (f *trackForm) header(w *boxWriter, id uint32) {
 		tkhd.Flags = 2
 	}
 	w.box(tkhd)
-	if f.late == 0 && f.skipped == 0 {
+	// ffmpeg lets a text without an edit list last as long as the file.
+	if f.late == 0 && f.skipped == 0 && f.Kind != textKind {
 		return
 	}
 	var edits []mp4.ElstEntry

@@ -2,8 +2,10 @@ package cmaf
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -31,7 +33,7 @@ func TestProgressive(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tracks := store(t, generate(t, tt.options))
-			layout, err := Progressive(indices(tracks...), 0)
+			layout, err := Progressive(indices(tracks...), nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +119,7 @@ func TestProgressiveKeepsTracksInStep(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v, a := moved(video, tt.video), moved(audio, tt.audio)
-			layout, err := Progressive(indices(v, a), 0)
+			layout, err := Progressive(indices(v, a), nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +145,7 @@ func TestProgressiveHidesPriming(t *testing.T) {
 	tracks := store(t, generate(t, codings[0].options))
 	video, audio := moved(tracks[0], 100.05), moved(tracks[1], 100)
 	audio.Track.Priming = audio.Track.Ticks(50 * time.Millisecond)
-	layout, err := Progressive(indices(video, audio), 0)
+	layout, err := Progressive(indices(video, audio), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,7 @@ func TestProgressiveEnablesOneAudio(t *testing.T) {
 	first.Track.Default = false
 	third.Track.Language, third.Track.Name = "fra", "Commentaire"
 	all := []stored{tracks[0], first, second, third}
-	layout, err := Progressive(indices(all...), 0)
+	layout, err := Progressive(indices(all...), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,13 +227,13 @@ func decodeMoov(t *testing.T, file []byte) *mp4.MoovBox {
 
 func TestProgressivePads(t *testing.T) {
 	tracks := store(t, generate(t, codings[0].options))
-	plain, err := Progressive(indices(tracks...), 0)
+	plain, err := Progressive(indices(tracks...), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := len(plain.Head)
 	for _, pad := range []int{0, n - 1, n, n + 1, n + 7, n + 8, n + 9, n + 5<<20} {
-		layout, err := Progressive(indices(tracks...), pad)
+		layout, err := Progressive(indices(tracks...), nil, pad)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +278,7 @@ func TestProgressiveHuge(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			video := synthetic(Video, 90000, tt.segments, tt.frames, uint32(90000*tt.seconds/tt.frames), tt.size)
 			audio := synthetic(Audio, 48000, tt.segments, tt.frames, uint32(48000*tt.seconds/tt.frames), 20)
-			layout, err := Progressive([]TrackIndex{video, audio}, 0)
+			layout, err := Progressive([]TrackIndex{video, audio}, nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,7 +298,7 @@ func TestProgressiveHuge(t *testing.T) {
 			// A box of the caller moves everything after it.
 			w := new(boxWriter)
 			w.container("uuid", func() { w.data = append(w.data, make([]byte, 3000)...) })
-			boxed, err := Progressive([]TrackIndex{video, audio}, 0, w.data)
+			boxed, err := Progressive([]TrackIndex{video, audio}, nil, 0, w.data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -380,7 +382,7 @@ func TestProgressiveBridgesGaps(t *testing.T) {
 	for i := range video.Segments[2].Parts {
 		video.Segments[2].Parts[i].Start += 12800
 	}
-	layout, err := Progressive(indices(video), 0)
+	layout, err := Progressive(indices(video), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,14 +397,54 @@ func TestProgressiveBridgesGaps(t *testing.T) {
 		t.Errorf("%d frames are shown after the gap, the last at %v; want 25 and 3.96", late, last)
 	}
 	video.Segments[2].Parts[0].Start = 0
-	if _, err := Progressive(indices(video), 0); weir.KindOf(err) != weir.Invalid {
+	if _, err := Progressive(indices(video), nil, 0); weir.KindOf(err) != weir.Invalid {
 		t.Errorf("parts that go back in time: error = %v, want one of kind invalid", err)
 	}
 }
 
+// TestProgressiveBytes holds the bytes of files: what was uploaded in part is completed by another version of
+// weir.
+func TestProgressiveBytes(t *testing.T) {
+	video, audio := synthetic(Video, 12800, 3, 50, 512, 1000), synthetic(Audio, 48000, 4, 50, 1024, 300)
+	video.Track.Delay, video.Segments[0].Parts[0].Samples[0].Offset = 1024, 1024
+	other, late := audio, audio
+	other.Track.Language, other.Track.Name, other.Track.Default = "fra", "Commentaire", true
+	late.Segments = moved(stored{TrackIndex: audio}, 0.25).Segments
+	var got bytes.Buffer
+	for _, tt := range []struct {
+		name   string
+		pad    int
+		texts  []TextTrack
+		tracks []TrackIndex
+	}{
+		{"video", 0, nil, []TrackIndex{video}},
+		{"both", 0, nil, []TrackIndex{video, audio}},
+		{"padded", 10_000, nil, []TrackIndex{video, audio}},
+		{"late", 0, nil, []TrackIndex{video, late}},
+		{"languages", 0, nil, []TrackIndex{video, audio, other}},
+		{"large", 0, nil, []TrackIndex{synthetic(Video, 90000, 100, 30, 30000, 1_431_700), audio}},
+		{"text", 0, someTexts(), []TrackIndex{video, audio, other}},
+		{"text, padded", 10_000, someTexts(), []TrackIndex{audio}},
+	} {
+		layout, err := Progressive(tt.tracks, tt.texts, tt.pad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := sha256.New()
+		for _, e := range layout.Extents {
+			fmt.Fprintf(places, "%d %d %d %d %d %x\n", e.Track, e.Segment, e.Offset, e.Length, e.At, e.Bytes)
+		}
+		fmt.Fprintf(&got, "%s: %d bytes, head %d %x, rest %x\n", tt.name, layout.Size, len(layout.Head), sha256.Sum256(layout.Head), places.Sum(nil))
+	}
+	checkGolden(t, "mp4.txt", func(w io.Writer) error {
+		_, err := got.WriteTo(w)
+		return err
+	})
+}
+
 func TestProgressiveRefusesNothing(t *testing.T) {
 	for _, tracks := range [][]TrackIndex{nil, {{Track: Track{Kind: Video, Timescale: 1}}}} {
-		if _, err := Progressive(tracks, 0); weir.KindOf(err) != weir.Invalid {
+		if _, err := Progressive(tracks, nil, 0); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("error = %v, want one of kind invalid", err)
 		}
 	}

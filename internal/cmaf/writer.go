@@ -11,6 +11,7 @@ import (
 const (
 	noVideoName = "VideoHandler"
 	noAudioName = "SoundHandler"
+	noTextName  = "SubtitleHandler"
 )
 
 // Flags of samples.
@@ -65,8 +66,11 @@ func (w *boxWriter) edits(entries []mp4.ElstEntry) {
 func trackHeader(t Track, id uint32) *mp4.TkhdBox {
 	tkhd := mp4.CreateTkhd()
 	tkhd.TrackID = id
-	if t.Kind == Audio {
+	switch t.Kind {
+	case Audio:
 		tkhd.Volume = 0x0100
+		return tkhd
+	case textKind:
 		return tkhd
 	}
 	width, height := t.DisplaySize()
@@ -93,20 +97,19 @@ func (w *boxWriter) media(t Track, duration uint64, tables func()) {
 			mdhd.Version = 1
 		}
 		w.box(mdhd)
-		hdlr := &mp4.HdlrBox{HandlerType: "vide", Name: noVideoName}
-		if t.Kind == Audio {
-			hdlr.HandlerType, hdlr.Name = "soun", noAudioName
+		hdlr, head := &mp4.HdlrBox{HandlerType: "vide", Name: noVideoName}, mp4.Box(mp4.CreateVmhd())
+		switch t.Kind {
+		case Audio:
+			hdlr.HandlerType, hdlr.Name, head = "soun", noAudioName, mp4.CreateSmhd()
+		case textKind:
+			hdlr.HandlerType, hdlr.Name, head = "sbtl", noTextName, new(mp4.NmhdBox)
 		}
 		if t.Name != "" {
 			hdlr.Name = t.Name
 		}
 		w.box(hdlr)
 		w.container("minf", func() {
-			if t.Kind == Audio {
-				w.box(mp4.CreateSmhd())
-			} else {
-				w.box(mp4.CreateVmhd())
-			}
+			w.box(head)
 			w.container("dinf", func() { w.box(mp4.CreateDref()) })
 			w.container("stbl", func() {
 				w.table("stsd", func() {

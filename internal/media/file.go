@@ -25,7 +25,7 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	f := &File{layout: layout, tracks: tracks, starts: make([]int64, len(layout.Extents))}
 	at := int64(len(layout.Head))
 	for i, extent := range layout.Extents {
-		if extent.Track < 0 || extent.Track >= len(tracks) {
+		if extent.Bytes == nil && (extent.Track < 0 || extent.Track >= len(tracks)) {
 			return nil, fmt.Errorf("extent %d refers to track %d of %d", i, extent.Track, len(tracks))
 		}
 		f.starts[i] = at
@@ -37,13 +37,14 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	return f, nil
 }
 
-// Progressive returns tracks as one MP4 file, with boxes of the caller; see cmaf.Progressive.
-func Progressive(tracks []*Track, boxes ...[]byte) (*File, error) {
+// Progressive returns tracks as one MP4 file, with texts and boxes of the caller; see
+// cmaf.Progressive.
+func Progressive(tracks []*Track, texts []Text, boxes ...[]byte) (*File, error) {
 	indexes := make([]cmaf.TrackIndex, len(tracks))
 	for i, t := range tracks {
 		indexes[i] = t.index
 	}
-	layout, err := cmaf.Progressive(indexes, 0, boxes...)
+	layout, err := cmaf.Progressive(indexes, TextTracks(texts, indexes), 0, boxes...)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +56,12 @@ func (f *File) Size() int64 { return f.layout.Size }
 
 // Memory returns about how many bytes of memory the file takes.
 func (f *File) Memory() int64 {
-	const extentBytes = 56
-	return int64(len(f.layout.Head) + extentBytes*len(f.layout.Extents))
+	const extentBytes = 72
+	bytes := len(f.layout.Head) + extentBytes*len(f.layout.Extents)
+	for _, extent := range f.layout.Extents {
+		bytes += len(extent.Bytes)
+	}
+	return int64(bytes)
 }
 
 // Reader opens the file; it reads until the context ends. Several readers of one file can be used

@@ -82,7 +82,7 @@ func Present(ctx context.Context, store blob.Store, prefix string, tracks []*Tra
 		return Recording{}, weir.Errorf(weir.NotFound, "nothing was recorded")
 	}
 	r.Presentation.Duration = cmaf.Played(indexes).Seconds()
-	layout, err := cmaf.Progressive(indexes, 0)
+	layout, err := cmaf.Progressive(indexes, nil, 0)
 	switch {
 	case err == nil:
 		r.MP4Size = layout.Size
@@ -153,5 +153,5 @@ func RecordingFile(ctx context.Context, store blob.Store, prefix string) (*File,
 	if signature != nil {
 		return signature.MP4(main, tracks)
 	}
-	return Progressive(tracks)
+	return Progressive(tracks, nil)
 }

@@ -261,7 +261,7 @@ func (s *Signature) addFile(ctx context.Context, names []string, tracks []*Track
 	if err != nil {
 		return err
 	}
-	file, err := Progressive(tracks, manifest.Blank())
+	file, err := Progressive(tracks, nil, manifest.Blank())
 	if weir.KindOf(err) == weir.Invalid {
 		return nil // viewers get no such file either
 	}
@@ -362,7 +362,7 @@ func (s *Signature) MP4(name string, tracks []*Track) (*File, error) {
 	if signed == nil {
 		return nil, errUnsigned()
 	}
-	return Progressive(tracks, signed.Box)
+	return Progressive(tracks, nil, signed.Box)
 }
 
 // MP4Manifest returns the id of the manifest in the MP4 file of a rendition.

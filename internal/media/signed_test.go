@@ -267,7 +267,7 @@ func TestSignedForms(t *testing.T) {
 	sound, fragments := testTrack(cmaf.Audio, 2)
 	putTrack(t, store, "b", sound, fragments)
 	tracks := []*Track{openTrack(t, store, "a"), openTrack(t, store, "b")}
-	mp4, err := Progressive(tracks, box("free", []byte("box")))
+	mp4, err := Progressive(tracks, nil, box("free", []byte("box")))
 	if err != nil {
 		t.Fatal(err)
 	}

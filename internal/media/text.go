@@ -7,9 +7,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"weir/internal/blob"
 	"weir/internal/caption"
+	"weir/internal/cmaf"
 	"weir/internal/weir"
 )
 
@@ -54,4 +57,47 @@ func DeleteText(ctx context.Context, store blob.Store, prefix, object string) er
 		return nil
 	}
 	return store.Delete(ctx, textKey(prefix, object))
+}
+
+// Text is a track of text of an MP4 file.
+type Text struct {
+	Name     string
+	Language string // a tag of BCP 47
+	Default  bool
+	Cues     []caption.Cue
+	Start    time.Duration // the time of the cues at which the file begins
+}
+
+// TextTracks returns texts as tracks of the MP4 file of other tracks, the default first. They end with
+// the first of these.
+func TextTracks(texts []Text, tracks []cmaf.TrackIndex) (list []cmaf.TextTrack) {
+	if len(texts) == 0 {
+		return nil
+	}
+	spans := cmaf.TextSpans(tracks)
+	for _, text := range texts {
+		at := len(list)
+		if text.Default {
+			at = 0
+		}
+		list = slices.Insert(list, at, text.track(spans))
+	}
+	return list
+}
+
+func (text Text) track(spans []cmaf.TextSpan) cmaf.TextTrack {
+	t := cmaf.TextTrack{Name: text.Name, Language: text.Language, Default: text.Default, Entry: caption.TX3GEntry()}
+	var cues []caption.Cue
+	var length time.Duration
+	for _, span := range spans {
+		for _, c := range caption.Shift(text.Cues, text.Start+span.From, text.Start+span.To) {
+			c.Start, c.End = c.Start+span.At, c.End+span.At
+			cues = append(cues, c)
+		}
+		length = span.At + span.To - span.From
+	}
+	for _, c := range caption.Sequence(cues, length) {
+		t.Samples = append(t.Samples, cmaf.TextSample{Duration: uint32((c.End - c.Start).Milliseconds()), Data: caption.AppendTX3G(nil, c)})
+	}
+	return t
 }

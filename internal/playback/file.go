@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,7 +107,7 @@ func (s *Server) mp4(w *endpoint.Response, req *request) error {
 }
 
 func (s *Server) rendered(w *endpoint.Response, req *request, name string) error {
-	file, err := req.title.file(name)
+	file, err := req.title.file(req.Context(), s, name)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (s *Server) rendered(w *endpoint.Response, req *request, name string) error
 	reader := file.Reader(req.Context())
 	defer reader.Close()
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, req, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.manifestID))
+	s.immutable(w, req, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.content))
 	if req.Method == http.MethodGet {
 		w.Sent = s.meter(req, file.kind, file.length, file.Size())
 		defer func() { w.Sent(0) }()
@@ -129,39 +130,40 @@ func (s *Server) rendered(w *endpoint.Response, req *request, name string) error
 // mp4File is a rendition as one file.
 type mp4File struct {
 	*media.File
-	kind       cmaf.Kind
-	length     time.Duration
-	manifestID string // "" = it is not signed
+	kind    cmaf.Kind
+	length  time.Duration
+	content string // what is in it beside the tracks: the id of its manifest, or its texts
 }
 
-// file returns a rendition as an MP4 file. Its layout is computed once.
-func (t *tracks) file(name string) (*mp4File, error) {
-	r, err := t.find(name)
+// file returns a rendition as an MP4 file. Its layout is computed once, and again when the texts change.
+func (t *title) file(ctx context.Context, s *Server, name string) (*mp4File, error) {
+	together, err := t.together(name)
 	if err != nil {
 		return nil, err
 	}
-	together := []rendition{r}
-	if r.Index().Track.Kind == cmaf.Video {
-		together = append(together, t.audio...)
-	}
 	tracks, indexes := make([]*media.Track, len(together)), make([]cmaf.TrackIndex, len(together))
 	for i, one := range together {
-		if !one.Complete {
-			return nil, weir.Errorf(weir.NotFound, "the file is not ready yet")
-		}
 		tracks[i], indexes[i] = one.Track, one.Index()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if f := t.files[name]; f != nil {
-		return f, nil
-	}
-	f := &mp4File{kind: indexes[0].Track.Kind, length: cmaf.Played(indexes[:1])}
-	if f.File, err = t.render(name, tracks); err != nil {
+	texts, content, err := t.fileText(ctx, s)
+	if err != nil {
 		return nil, err
 	}
 	if t.signature != nil {
-		f.manifestID = t.signature.MP4Manifest(name)
+		content = t.signature.MP4Manifest(name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.files[name]
+	if old != nil && old.content == content {
+		return old, nil
+	}
+	f := &mp4File{kind: indexes[0].Track.Kind, length: cmaf.Played(indexes[:1]), content: content}
+	if f.File, err = t.render(name, tracks, texts); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		t.memory.Add(-old.Memory())
 	}
 	if t.files == nil {
 		t.files = map[string]*mp4File{}
@@ -171,11 +173,27 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	return f, nil
 }
 
-func (t *tracks) render(name string, tracks []*media.Track) (*media.File, error) {
+// together returns the tracks in the file of a rendition: with the video, all audio.
+func (t *tracks) together(name string) ([]rendition, error) {
+	r, err := t.find(name)
+	if err != nil {
+		return nil, err
+	}
+	list := []rendition{r}
+	if r.Index().Track.Kind == cmaf.Video {
+		list = append(list, t.audio...)
+	}
+	if slices.ContainsFunc(list, func(r rendition) bool { return !r.Complete }) {
+		return nil, weir.Errorf(weir.NotFound, "the file is not ready yet")
+	}
+	return list, nil
+}
+
+func (t *tracks) render(name string, tracks []*media.Track, texts []media.Text) (*media.File, error) {
 	if t.signature != nil {
 		return t.signature.MP4(name, tracks)
 	}
-	return media.Progressive(tracks)
+	return media.Progressive(tracks, texts)
 }
 
 // download answers with the source of an asset. That of a recording or a clip is an MP4 file of its segments.

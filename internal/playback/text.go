@@ -2,6 +2,7 @@ package playback
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -191,4 +192,30 @@ func (t *title) readText(ctx context.Context, s *Server, track weir.AssetTrack) 
 	t.cues[track.Object] = cues
 	t.memory.Add(track.Size + int64(cueBytes*len(cues)))
 	return cues, nil
+}
+
+// maxFileText limits the texts in an MP4 file, in bytes of WebVTT: a film has a hundred kilobytes of one.
+// Further ones are left out.
+const maxFileText = 8 << 20
+
+// fileText returns the texts that the MP4 files of an asset have, and what identifies them. Signed files
+// have none: they are signed before texts are added.
+func (t *title) fileText(ctx context.Context, s *Server) (texts []media.Text, content string, err error) {
+	if t.signature != nil {
+		return nil, "", nil
+	}
+	left := int64(maxFileText)
+	for _, track := range t.text {
+		if track.Kind != weir.Subtitles || track.Size > left {
+			continue
+		}
+		left -= track.Size
+		cues, err := t.readText(ctx, s, track)
+		if err != nil {
+			return nil, "", err
+		}
+		texts = append(texts, media.Text{Name: track.Name, Language: track.Language, Default: track.Default, Cues: cues, Start: track.StartTime()})
+		content += fmt.Sprintf("%s %q %s %t %g\n", track.Object, track.Name, track.Language, track.Default, track.Start)
+	}
+	return texts, content, nil
 }

@@ -175,3 +175,109 @@ func TestRenditionCalledText(t *testing.T) {
 		h.want(h.at(a, path))
 	}
 }
+
+// MP4 files have the texts inside, and another tag when these change.
+func TestTextInFiles(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	a := h.newAsset(nil)
+	path := h.at(a, large+".mp4")
+	plain := h.want(path)
+	h.addText(a, weir.NewAssetTrack{Language: "de-AT", Name: "Deutsch"}, 100, cue(99, 101.25, "Anfang"), cue(200, 201, "nie"))
+	h.addText(a, weir.NewAssetTrack{Kind: weir.Chapters}, 0, cue(0, 2, "Opening"))
+	english := h.addText(a, weir.NewAssetTrack{Language: "en", Default: true}, 0, cue(1, 2, "<i>Hello</i>"), cue(3, 90, "end"))
+	file := h.wantChanged(path, plain)
+	h.checkParts(path, file)
+	for stream, want := range map[string]string{
+		"0:s:0": "1\n00:00:01,000 --> 00:00:02,000\n<i>Hello</i>\n\n2\n00:00:03,000 --> 00:00:04,000\nend\n\n",
+		"0:s:1": "1\n00:00:00,000 --> 00:00:01,250\nAnfang\n\n",
+	} {
+		got, err := ffmpeg("-i", writeTemp(t, []byte(file.body)), "-map", stream, "-f", "srt", "-")
+		if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", stream, err, diff)
+		}
+	}
+	if strings.Contains(file.body, "Opening") {
+		t.Error("the file has the chapters")
+	}
+	if got := h.want(h.at(a, "audio0.mp4")); !strings.Contains(got.body, "Anfang") {
+		t.Error("the file of the audio has no text")
+	}
+
+	h.changeAsset(a, func(a *weir.Asset) {
+		name := "English"
+		if _, err := a.PatchTrack(english.ID, weir.AssetTrackPatch{Name: &name}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	named := h.wantChanged(path, file)
+	if !strings.Contains(named.body, "English\x00") {
+		t.Error("the text has no name")
+	}
+	h.changeAsset(a, func(a *weir.Asset) { a.Tracks = nil })
+	if got := h.wantChanged(path, named); got.body != plain.body || got.Header.Get("ETag") != plain.Header.Get("ETag") {
+		t.Error("without texts the file is not what it was before")
+	}
+}
+
+// wantChanged waits until an address has something else than it had.
+func (h *fixture) wantChanged(url string, old got) (changed got) {
+	h.Helper()
+	tag := old.Header.Get("ETag")
+	wait.Until(h, "viewers get another file", func() bool {
+		changed = h.get(url, "If-None-Match", tag)
+		return changed.StatusCode != http.StatusNotModified
+	})
+	if changed.StatusCode != http.StatusOK || changed.Header.Get("ETag") == tag || changed.body == old.body {
+		h.Fatalf("%s: %d, %d bytes, tag %s", url, changed.StatusCode, len(changed.body), changed.Header.Get("ETag"))
+	}
+	return changed
+}
+
+// checkParts reads a file in parts, of which some begin or end in its head and in texts.
+func (h *fixture) checkParts(url string, file got) {
+	h.Helper()
+	size := int64(len(file.body))
+	text := int64(strings.Index(file.body, "Hello"))
+	for _, r := range [][2]int64{{0, 100}, {0, text + 1}, {100, text + 100}, {text, text + 5}, {text + 2, size}, {size - 1, size}} {
+		part := h.get(url, "Range", rangeOf(r[0], r[1]))
+		if part.StatusCode != http.StatusPartialContent || part.body != file.body[r[0]:r[1]] {
+			h.Errorf("bytes %d to %d: %d, %d bytes that are those of the file: %t", r[0], r[1], part.StatusCode, len(part.body), part.body == file.body[r[0]:r[1]])
+		}
+	}
+	if head := h.ask("HEAD", url); head.ContentLength != size || head.Header.Get("ETag") != file.Header.Get("ETag") {
+		h.Errorf("HEAD says %d bytes with the tag %s", head.ContentLength, head.Header.Get("ETag"))
+	}
+}
+
+// The MP4 file of a recording continues without the time in which its encoder was away, and so does text.
+// Its audio goes on after its video when a connection ends, which is in the file and not in playlists.
+func TestTextInRecording(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	a := h.newRecording(false)
+	h.addText(a, weir.NewAssetTrack{Language: "en"}, 0, cue(1, 2, "first"), cue(videoSeconds-0.5, videoSeconds+0.5, "both"), cue(videoSeconds+2, videoSeconds+3, "second"))
+	file := h.want(h.at(a, "download/show.mp4"))
+	got, err := ffmpeg("-i", writeTemp(t, []byte(file.body)), "-map", "0:s:0", "-f", "srt", "-")
+	want := "1\n00:00:01,000 --> 00:00:02,000\nfirst\n\n2\n00:00:03,500 --> 00:00:04,000\nboth\n\n" +
+		"3\n00:00:07,000 --> 00:00:07,500\nboth\n\n4\n00:00:09,000 --> 00:00:10,000\nsecond\n\n"
+	if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// What was signed has no text, which may change.
+func TestTextOfSigned(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	a := h.newAsset(nil)
+	h.changeAsset(a, func(a *weir.Asset) { a.Sign = true })
+	h.sign(a)
+	before := h.want(h.at(a, large+".mp4"))
+	track := h.addText(a, weir.NewAssetTrack{Language: "en"}, 0, cue(1, 2, "Hello"))
+	wait.Until(t, "viewers get the text", func() bool { return h.get(h.at(a, "text/"+track.ID+".vtt")).StatusCode == http.StatusOK })
+	after := h.want(h.at(a, large+".mp4"))
+	if after.body != before.body || after.Header.Get("ETag") != before.Header.Get("ETag") {
+		t.Error("the signed file has changed")
+	}
+}

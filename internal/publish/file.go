@@ -18,7 +18,8 @@ type growingFile struct {
 	key    string
 	state  *itemState
 	tracks []Track
-	form   string // see itemState
+	texts  []media.Text // that are inside
+	form   string       // see itemState
 
 	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
@@ -170,14 +171,18 @@ func stable(layout cmaf.Layout, tracks []Track) int64 {
 			limit = min(limit, t.Index.Track.Time(t.Index.End()))
 		}
 	}
-	size := int64(len(layout.Head))
+	size, before := int64(len(layout.Head)), int64(0)
 	for _, extent := range layout.Extents {
+		if extent.Bytes != nil { // of a text or before a sample: it stays if what follows does
+			before += extent.Length
+			continue
+		}
 		index := tracks[extent.Track].Index
 		segment := index.Segments[extent.Segment]
 		if index.Track.Time(segment.End()) > limit && index.Track.Time(lastSample(segment, extent)) >= limit {
 			break
 		}
-		size += extent.Length
+		size, before = size+before+extent.Length, 0
 	}
 	return size
 }
@@ -212,6 +217,9 @@ func (r *run) worthUpload(f growingFile) bool {
 		}
 		head += t.headBound()
 	}
+	for _, t := range f.texts {
+		head += textBound(t)
+	}
 	size := r.Dest.PartSize()
 	for size < head {
 		size += 1 << 20
@@ -239,6 +247,13 @@ func (t Track) headBound() int64 {
 	}
 	const place = 8 + 12
 	return samples*each + min(samples, 5*seconds)*place
+}
+
+// textBound bounds the bytes of a text in the head of an MP4 file: of each cue and of the pause after
+// it the duration, the size and the place. An overlap has two more ends, and no pause.
+func textBound(t media.Text) int64 {
+	const trackBase, sample = 1 << 10, 8 + 4 + 8
+	return trackBase + int64(2*len(t.Cues)+1)*sample
 }
 
 // dropUpload aborts the upload of a file and resets its state.

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"weir/internal/cmaf"
+	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -15,18 +16,36 @@ func (o mp4Output) name() string { return "mp4" }
 
 func (o mp4Output) file(rendition string) string { return rendition + ".mp4" }
 
+// formText is the form of files with texts inside.
+const formText = "text"
+
 func (o mp4Output) jobs(r *run) (jobs []job) {
+	texts, form := r.fileTexts()
+	render := func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error) {
+		return cmaf.Progressive(indexes, media.TextTracks(texts, indexes), pad, boxes...)
+	}
 	renditions, audio := r.video, r.audio[:min(1, len(r.audio))]
 	if len(renditions) == 0 {
 		renditions, audio = audio, nil
 	}
 	for _, t := range renditions {
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(o.file(t.Name)), state: r.state.item(o.name(), t.Name, ""),
-			tracks: append([]Track{t}, audio...), render: cmaf.Progressive, grows: true, title: t.Name,
+			key: o.key(o.file(t.Name)), state: r.state.item(o.name(), t.Name, form), form: form,
+			tracks: append([]Track{t}, audio...), texts: texts, render: render, grows: true, title: t.Name,
 		}))
 	}
 	return jobs
+}
+
+// fileTexts returns the texts that MP4 files have inside, and the form of the files. Signed ones have none.
+func (r *run) fileTexts() (texts []media.Text, form string) {
+	if r.Sign != nil || len(r.Text) == 0 {
+		return nil, ""
+	}
+	for _, t := range r.Text {
+		texts = append(texts, media.Text{Name: t.Name, Language: t.Language, Default: t.Default, Cues: t.Cues, Start: t.Start})
+	}
+	return texts, formText
 }
 
 func (o mp4Output) finish(context.Context, *run) error { return nil }
@@ -54,6 +73,6 @@ func MP4Size(rendition Track, audio []Track) (int64, error) {
 	if len(audio) > 0 && rendition.Index.Track.Kind == cmaf.Video {
 		indexes = append(indexes, audio[0].Index)
 	}
-	layout, err := cmaf.Progressive(indexes, 0)
+	layout, err := cmaf.Progressive(indexes, nil, 0)
 	return layout.Size, err
 }

@@ -130,7 +130,7 @@ func checkRecorded(t *testing.T, e Engine, source cmaf.TrackIndex) {
 				t.Errorf("segment %d of %s has %d frames, want %d", n, name, s.Frames(), want.Frames())
 			}
 		}
-		layout, err := cmaf.Progressive([]cmaf.TrackIndex{index}, 0)
+		layout, err := cmaf.Progressive([]cmaf.TrackIndex{index}, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
