@@ -307,6 +307,8 @@ func (f *fixtures) usual(name string) string {
 		return f.make("POST", "/api/access-control/signing-key", object{})["publicKey"].(string)
 	case "ASSET_ID":
 		return f.asset["id"]
+	case "TRACK_ID": // each call of one gets it of that asset
+		return f.id("POST", "/api/asset/"+f.asset["id"]+"/track", object{"type": "text", "language": "en"})
 	case "UPLOAD_TOKEN":
 		return harness.Match(f.t, f.upload()["url"].(string), `token=([^&]+)`)
 	case "UPLOAD_ID":

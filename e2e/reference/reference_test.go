@@ -54,6 +54,9 @@ func TestReference(t *testing.T) {
 	if err := os.Symlink(harness.TinyClip(t), filepath.Join(dir, "film.mp4")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "captions.vtt"), []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	programs := map[string]map[string]string{}
 	for _, language := range languages {
 		programs[language] = map[string]string{}

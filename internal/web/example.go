@@ -19,8 +19,13 @@ import (
 // exampleBase is the address of the server in examples. The script of the page writes the real one.
 const exampleBase = "http://localhost:8080"
 
-// exampleFile is the file that examples upload.
-const exampleFile = "film.mp4"
+// fileName returns the name of the file that an example uploads.
+func (r exampleRequest) fileName() string {
+	if strings.HasPrefix(r.contentType(), "text/") {
+		return "captions.vtt"
+	}
+	return "film.mp4"
+}
 
 // example is a call in a language.
 type example struct {
@@ -199,9 +204,9 @@ func (r exampleRequest) curl() string {
 	}
 	switch {
 	case r.file && r.method == "PUT":
-		lines = append(lines, "-T "+exampleFile)
+		lines = append(lines, "-T "+r.fileName())
 	case r.file:
-		lines = append(lines, "--data-binary @"+exampleFile)
+		lines = append(lines, "--data-binary @"+r.fileName())
 	case r.body != "":
 		lines = append(lines, "-d '"+strings.ReplaceAll(r.json("  ", "  "), "'", `'\''`)+"'")
 	}
@@ -239,7 +244,7 @@ func (r exampleRequest) javaScript() string {
 	}
 	switch {
 	case r.file:
-		options = append(options, fmt.Sprintf("body: await readFile(%q),", exampleFile))
+		options = append(options, fmt.Sprintf("body: await readFile(%q),", r.fileName()))
 	case r.body != "":
 		options = append(options, "body: JSON.stringify("+unquoted.ReplaceAllString(r.json("  ", "  "), "$1$2:")+"),")
 	}
@@ -269,7 +274,7 @@ func (r exampleRequest) golang() string {
 	case r.file:
 		imports = append(imports, "os")
 		content = "file"
-		code = append(code, fmt.Sprintf("file, err := os.Open(%q)", exampleFile), check)
+		code = append(code, fmt.Sprintf("file, err := os.Open(%q)", r.fileName()), check)
 	case r.body != "":
 		imports = append(imports, "strings")
 		content = "body"
@@ -355,7 +360,7 @@ func (r exampleRequest) python() string {
 	}
 	switch {
 	case r.file:
-		fmt.Fprintf(&out, "    data=open(%q, \"rb\").read(),\n", exampleFile)
+		fmt.Fprintf(&out, "    data=open(%q, \"rb\").read(),\n", r.fileName())
 	case r.body != "":
 		value := literals.ReplaceAllStringFunc(r.json("    ", "    "), func(line string) string {
 			return strings.NewReplacer(" true", " True", " false", " False", " null", " None").Replace(line)
