@@ -143,6 +143,13 @@ func fill(w *harness.Weir) map[string]string {
 	var assets []struct{ ID, PlaybackID string }
 	w.Must("GET", "/api/asset", nil, &assets)
 	asset := assets[0]
+	for _, text := range []map[string]any{
+		{"language": "en", "default": true, "text": "WEBVTT\n\n00:00.000 --> 00:01.000\nHello\n"},
+		{"kind": "chapters", "language": "en", "text": "WEBVTT\n\n00:00.000 --> 00:01.000\nThe only one\n"},
+	} {
+		text["type"] = "text"
+		w.Must("POST", "/api/asset/"+asset.ID+"/track", text, nil)
+	}
 	return map[string]string{
 		"overview": "", "streams": "streams", "stream-new": "streams?create=1", "stream": "streams/" + stream, "live": "streams/" + stream + "/live",
 		"stream-health": "streams/" + stream + "?tab=health", "stream-targets": "streams/" + stream + "?tab=targets",

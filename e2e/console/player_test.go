@@ -83,6 +83,12 @@ func (p *tab) press(key string) {
 	}
 }
 
+// at waits until the video shows a time, in seconds.
+func (p *tab) at(seconds float64) {
+	p.t.Helper()
+	p.until(`all('video#video').some((v) => !v.seeking && Math.abs(v.currentTime - args[0]) < 0.2)`, seconds)
+}
+
 // TestKeys plays a film with the keyboard.
 func TestKeys(t *testing.T) {
 	t.Parallel()
@@ -95,28 +101,24 @@ func TestKeys(t *testing.T) {
 		t.Helper()
 		p.until(`(({video}) => `+condition+`)({video: `+video+`})`, args...)
 	}
-	at := func(seconds float64) {
-		t.Helper()
-		is(`!video.seeking && Math.abs(video.currentTime - args[0]) < 0.2`, seconds)
-	}
 	p.navigate(w.URL + "/play/" + film.PlaybackID + "?muted")
 	is(`video && !video.paused && video.currentTime > 0 && video.buffered.length > 0`)
 	p.press("k")
 	is(`video.paused`)
 	p.press("5")
-	at(15)
+	p.at(15)
 	p.press("l")
-	at(25)
+	p.at(25)
 	p.press("j")
-	at(15)
+	p.at(15)
 	p.press(kb.ArrowRight)
-	at(20)
+	p.at(20)
 	p.press(kb.ArrowLeft)
-	at(15)
+	p.at(15)
 	p.press("0")
-	at(0)
+	p.at(0)
 	p.press("j") // not before the start
-	at(0)
+	p.at(0)
 	p.press(" ")
 	is(`!video.paused`)
 	p.press(" ")
@@ -146,7 +148,7 @@ func TestKeys(t *testing.T) {
 	is(`!document.querySelector('dialog[open]')`)
 	eval[bool](p, `document.querySelector('input[aria-label=Position]').focus(); return true`)
 	p.press(kb.ArrowRight) // no tenth of a second
-	at(5)
+	p.at(5)
 
 	p.open("assets/" + film.ID)
 	p.until(`named('button', 'Play').length > 0`)

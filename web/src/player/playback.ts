@@ -1,8 +1,13 @@
 // Plays a stream or a video, and says in words how that goes. It asks again and again for a stream
 // that is not on air, so that nobody needs to reload.
-import { signal } from '@preact/signals'
+import { computed, signal } from '@preact/signals'
 import Hls, { type Fragment } from 'hls.js'
+import { match, some } from '../lib/choice'
 import { bitrate as asBitrate } from '../lib/format'
+import type { Line } from '../lib/lines'
+import { recall } from '../lib/viewer'
+import { Choices } from './choices'
+import { listTexts, readLines, type TextFile } from './texts'
 
 export interface PlaybackOptions {
   id: string // playback id
@@ -27,11 +32,6 @@ export interface Level {
   label: string
 }
 
-export interface Chapter {
-  start: number // seconds
-  label: string
-}
-
 const stalledAfter = 4000
 const endedAfter = 1500
 const restartAfter = 10_000
@@ -42,9 +42,10 @@ export class Playback {
   readonly latency = signal<number | undefined>(undefined) // seconds behind the encoder
   readonly levels = signal<Level[]>([])
   readonly level = signal(-1) // -1 = automatic
-  readonly captions = signal<string[]>([])
-  readonly caption = signal(-1) // -1 = none
-  readonly chapters = signal<Chapter[]>([])
+  readonly files = signal<TextFile[]>([]) // of the texts
+  readonly titles = signal<Line[]>([]) // of chapters that somebody made
+  readonly periods = signal<Line[]>([]) // of a recording
+  readonly chapters = computed(() => (this.titles.value.length > 0 ? this.titles.value : this.periods.value))
   readonly silenced = signal(false) // the browser allowed it only without sound
   readonly waiting = signal(false) // there is something to play, and the viewer has not asked for it
   readonly fragment = signal<Fragment | null>(null) // that is shown; null = not known
@@ -52,6 +53,15 @@ export class Playback {
   readonly folder: string
   readonly query: string
   readonly source: string
+  readonly choices: Choices
+  // transcribed is the text of the transcript: the one that is shown, or the viewer had last.
+  readonly transcribed = computed(() => {
+    const files = this.files.value.filter(({ kind }) => kind === 'subtitles')
+    const { texts, text } = this.choices
+    const shown = texts.value[text.value]
+    const found = shown && (files.find(({ id }) => id === shown.id) ?? files[match(files, shown)])
+    return found ?? files[some(files, recall().text)]
+  })
 
   private hls: Hls | null = null
   private timer = 0
@@ -72,6 +82,7 @@ export class Playback {
     this.query = options.credentials?.size ? '?' + options.credentials : ''
     this.folder = `${options.root}hls/${encodeURIComponent(options.id)}/`
     this.source = this.folder + 'index.m3u8' + this.query
+    this.choices = new Choices(video)
     this.over = options.seen ?? false
     this.wanted = options.autoplay !== 'off'
     if (options.autoplay === 'muted') video.muted = true
@@ -114,10 +125,14 @@ export class Playback {
     if (this.hls) this.hls.nextLevel = index
   }
 
-  setCaption(index: number) {
-    this.caption.value = index
-    if (this.hls) this.hls.subtitleTrack = index
+  // seek shows a time of what is stored.
+  seek(time: number) {
+    if (this.waiting.value) this.start()
+    this.video.currentTime = time
   }
+
+  // lines reads a text.
+  lines = ({ id }: TextFile): Promise<Line[]> => readLines(this.video, `${this.folder}text/${id}.vtt${this.query}`)
 
   toLive() {
     const { seekable } = this.video
@@ -161,7 +176,7 @@ export class Playback {
     this.onAir.value = this.waiting.value = false
     this.latency.value = undefined
     this.levels.value = []
-    this.captions.value = []
+    this.choices.clear()
   }
 
   // showPoster shows the latest picture, until there is one that moves.
@@ -198,7 +213,10 @@ export class Playback {
       return this.later()
     }
     if (this.ended.signal.aborted) return
-    if (answer.ok && !idle) return this.wanted ? this.play() : this.wait()
+    if (answer.ok && !idle) {
+      if (!live) void this.loadTexts()
+      return this.wanted ? this.play() : this.wait()
+    }
     if (answer.status === 401 || answer.status === 403) {
       this.stop()
       return this.say(this.refusal())
@@ -231,6 +249,18 @@ export class Playback {
       : { headline, detail: 'You need a link that lets you in. Ask whoever published the video for one.' }
   }
 
+  // loadTexts finds out which texts there are. Chapters that can't be read are left out: the video plays
+  // without them.
+  private async loadTexts() {
+    if (this.files.value.length > 0) return
+    const files = await listTexts(this.options.root, this.options.id)
+    if (this.ended.signal.aborted || this.files.value.length > 0) return
+    this.files.value = files
+    const chapters = files.filter(({ kind }) => kind === 'chapters')
+    const file = chapters[some(chapters, { language: navigator.language })]
+    this.titles.value = file ? await this.lines(file).catch(() => []) : []
+  }
+
   private wait() {
     this.say(null)
     this.waiting.value = true
@@ -245,6 +275,7 @@ export class Playback {
       this.playWithHls()
     } else if (this.video.canPlayType('application/vnd.apple.mpegurl')) {
       this.video.src = this.source
+      this.choices.followVideo()
       void this.begin()
     } else {
       this.say({
@@ -257,20 +288,18 @@ export class Playback {
   private playWithHls() {
     const h = new Hls({ enableWorker: false, lowLatencyMode: true, backBufferLength: 30, maxLiveSyncPlaybackRate: 1.1 })
     this.hls = h
+    this.choices.follow(h)
     let recovered = 0
     h.on(Hls.Events.MANIFEST_PARSED, () => {
       this.listLevels()
       void this.begin()
     })
     h.on(Hls.Events.LEVELS_UPDATED, () => this.listLevels())
-    h.on(Hls.Events.SUBTITLE_TRACKS_UPDATED, (_, { subtitleTracks }) => {
-      this.captions.value = subtitleTracks.map((track) => track.name || track.lang || 'Captions')
-    })
     h.on(Hls.Events.FRAG_CHANGED, (_, { frag }) => (this.fragment.value = frag))
     h.on(Hls.Events.LEVEL_LOADED, (_, { details }) => {
       this.growing = details.live
       this.closing = this.options.live && !this.growing
-      if (!this.options.live) this.chapters.value = chaptersOf(details.fragments)
+      if (!this.options.live) this.periods.value = periodsOf(details.fragments)
       if (this.closing && this.over) this.later() // still the playlist of the last session
     })
     h.on(Hls.Events.ERROR, (_, error) => {
@@ -365,12 +394,12 @@ export class Playback {
   }
 }
 
-// chaptersOf returns the periods of a recording: its encoder connected anew where they start.
-function chaptersOf(fragments: Fragment[]): Chapter[] {
+// periodsOf returns the periods of a recording: its encoder connected anew where they start.
+function periodsOf(fragments: Fragment[]): Line[] {
   const starts = fragments.filter((frag, i) => i === 0 || frag.cc !== fragments[i - 1]!.cc)
   if (starts.length < 2) return []
   return starts.map((frag, i) => ({
     start: frag.start,
-    label: frag.programDateTime ? new Date(frag.programDateTime).toLocaleTimeString() : `Part ${i + 1}`,
+    text: frag.programDateTime ? new Date(frag.programDateTime).toLocaleTimeString() : `Part ${i + 1}`,
   }))
 }

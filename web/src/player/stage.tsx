@@ -1,8 +1,10 @@
 // The picture, the controls over it, and what the player has to say.
-import { useSignal, type Signal } from '@preact/signals'
+import { signal, useSignal, type Signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { duration } from '../lib/format'
 import { actionOf, keyHelp, within, type KeyAction } from '../lib/keys'
+import { lineAt } from '../lib/lines'
+import { recall, remember, textContrasts, textSizes, type Viewer } from '../lib/viewer'
 import { Icon } from './icons'
 import { Playback, type Message, type PlaybackOptions } from './playback'
 import { loadStoryboard, sceneAt, type Scene } from './storyboard'
@@ -13,6 +15,14 @@ interface StageProps extends PlaybackOptions {
   loop?: boolean
   startAt?: number // seconds, of what is stored
   onReady?: (playback: Playback) => void
+}
+
+// textStyle is how captions look, in every player of the page.
+const textStyle = signal<Pick<Viewer, 'textSize' | 'textContrast'>>(recall())
+
+function setTextStyle(patch: Partial<Viewer>) {
+  remember(patch)
+  textStyle.value = recall()
 }
 
 export function Stage({ title, loop, startAt, onReady, ...options }: StageProps) {
@@ -28,9 +38,11 @@ export function Stage({ title, loop, startAt, onReady, ...options }: StageProps)
     onReady?.(made)
     return () => made.destroy()
   }, [options.id, String(options.credentials ?? '')])
+  const { textSize, textContrast } = textStyle.value
+  const above = playback?.choices.above.value ? ' text-above' : ''
   return (
     <>
-      <div class="stage" ref={stage}>
+      <div class={`stage text-${textSize} text-${textContrast}${above}`} ref={stage}>
         <video id="video" ref={video} playsInline loop={loop} tabIndex={0} aria-label={title} />
         {playback ? (
           <Overlay playback={playback} stage={stage.current!} help={() => help(true)} />
@@ -176,7 +188,7 @@ function useKeys(stage: HTMLElement, playback: Playback, help: () => void) {
         case 'fullscreen':
           return fullscreen(stage, video)
         case 'captions':
-          return playback.setCaption(playback.caption.value < 0 && playback.captions.value.length > 0 ? 0 : -1)
+          return playback.choices.toggleText()
         case 'help':
           return help()
       }
@@ -296,6 +308,17 @@ function Controls({
           {playback.latency.value?.toFixed(1)} s behind
         </span>
         <span class="space" />
+        {playback.choices.texts.value.length > 0 && (
+          <button
+            type="button"
+            aria-label="Captions"
+            aria-pressed={playback.choices.text.value >= 0}
+            aria-keyshortcuts="c"
+            onClick={() => playback.choices.toggleText()}
+          >
+            <Icon name="captions" />
+          </button>
+        )}
         <Settings playback={playback} help={help} />
         {document.pictureInPictureEnabled && (
           <button
@@ -318,12 +341,13 @@ function Controls({
 
 const speeds = [0.5, 0.75, 1, 1.25, 1.5, 2]
 
-// Settings are quality, speed and captions, those that there are, and the list of the keys.
+// Settings are those of quality, speed, audio and captions that there are, and the list of the keys.
 function Settings({ playback, help }: { playback: Playback; help: () => void }) {
-  const { video, options } = playback
+  const { video, options, choices } = playback
   useMedia(video, ['ratechange'])
   const levels = playback.levels.value
-  const captions = playback.captions.value
+  const texts = choices.texts.value
+  const audios = choices.audios.value
   return (
     <details class="menu">
       <summary aria-label="Settings" title="Settings">
@@ -332,7 +356,7 @@ function Settings({ playback, help }: { playback: Playback; help: () => void }) 
       <div class="panel">
         {levels.length > 1 && (
           <label>
-            Quality
+            <span>Quality</span>
             <select
               id="quality"
               value={playback.level.value}
@@ -349,7 +373,7 @@ function Settings({ playback, help }: { playback: Playback; help: () => void }) 
         )}
         {!options.live && (
           <label>
-            Speed
+            <span>Speed</span>
             <select value={video.playbackRate} onChange={(e) => (video.playbackRate = Number(e.currentTarget.value))}>
               {speeds.map((speed) => (
                 <option key={speed} value={speed}>
@@ -359,12 +383,11 @@ function Settings({ playback, help }: { playback: Playback; help: () => void }) 
             </select>
           </label>
         )}
-        {captions.length > 0 && (
+        {audios.length > 1 && (
           <label>
-            Captions
-            <select value={playback.caption.value} onChange={(e) => playback.setCaption(Number(e.currentTarget.value))}>
-              <option value={-1}>Off</option>
-              {captions.map((name, i) => (
+            <span>Audio</span>
+            <select value={choices.audio.value} onChange={(e) => choices.setAudio(Number(e.currentTarget.value))}>
+              {audios.map(({ name }, i) => (
                 <option key={i} value={i}>
                   {name}
                 </option>
@@ -372,7 +395,46 @@ function Settings({ playback, help }: { playback: Playback; help: () => void }) 
             </select>
           </label>
         )}
-        {levels.length < 2 && options.live && captions.length === 0 && <span>There is one rendition.</span>}
+        {texts.length > 0 && (
+          <>
+            <label>
+              <span>Captions</span>
+              <select value={choices.text.value} onChange={(e) => choices.setText(Number(e.currentTarget.value))}>
+                <option value={-1}>Off</option>
+                {texts.map(({ name }, i) => (
+                  <option key={i} value={i}>
+                    {name}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <label>
+              <span>Text size</span>
+              <select
+                value={textStyle.value.textSize}
+                onChange={(e) => setTextStyle({ textSize: textSizes[e.currentTarget.selectedIndex] })}
+              >
+                {textSizes.map((size) => (
+                  <option key={size}>{size}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              <span>Contrast</span>
+              <select
+                value={textStyle.value.textContrast}
+                onChange={(e) => setTextStyle({ textContrast: textContrasts[e.currentTarget.selectedIndex] })}
+              >
+                {textContrasts.map((contrast) => (
+                  <option key={contrast}>{contrast}</option>
+                ))}
+              </select>
+            </label>
+          </>
+        )}
+        {levels.length < 2 && options.live && texts.length === 0 && audios.length < 2 && (
+          <span>There is one rendition.</span>
+        )}
         <button type="button" class="keys-button" aria-keyshortcuts="?" onClick={help}>
           Keys <kbd>?</kbd>
         </button>
@@ -394,7 +456,6 @@ function Seek({ playback, start, end }: { playback: Playback; start: number; end
     void loadStoryboard(playback.folder, playback.query).then(setScenes)
   }
   const chapters = playback.chapters.value
-  const chapterAt = (time: number) => chapters.findLast((chapter) => chapter.start <= time + 0.01)
   const said = options.live
     ? `${duration(end - video.currentTime)} behind live`
     : `${duration(video.currentTime)} of ${duration(end)}`
@@ -412,9 +473,11 @@ function Seek({ playback, start, end }: { playback: Playback; start: number; end
         <Preview scene={sceneAt(scenes, over)} part={(over - start) / (end - start)} label={previewLabel(over)} />
       )}
       <div class="chapters" aria-hidden="true">
-        {chapters.slice(1).map((chapter) => (
-          <span key={chapter.start} style={{ left: `${((chapter.start - start) / (end - start)) * 100}%` }} />
-        ))}
+        {chapters
+          .filter((chapter) => chapter.start > start && chapter.start < end)
+          .map((chapter) => (
+            <span key={chapter.start} style={{ left: `${((chapter.start - start) / (end - start)) * 100}%` }} />
+          ))}
       </div>
       <input
         type="range"
@@ -432,8 +495,8 @@ function Seek({ playback, start, end }: { playback: Playback; start: number; end
 
   function previewLabel(time: number) {
     if (options.live) return `-${duration(end - time)}`
-    const chapter = chapterAt(time)
-    return duration(time) + (chapter ? ` · ${chapter.label}` : '')
+    const chapter = chapters[lineAt(chapters, time)]
+    return duration(time) + (chapter ? ` · ${chapter.text}` : '')
   }
 }
 

@@ -4,9 +4,11 @@ import { render } from 'preact'
 import { useState } from 'preact/hooks'
 import type { Playback } from '../player/playback'
 import { Stage } from '../player/stage'
+import { Chapters } from './chapters'
 import { Clip } from './clip'
 import { Share } from './share'
 import { Signed } from './signed'
+import { Transcript } from './transcript'
 import './watch.css'
 
 const { id = '', kind, seen, name = '', clips, signed } = document.body.dataset
@@ -32,27 +34,44 @@ function autoplay(): 'on' | 'muted' | 'off' {
 
 function Watch() {
   const [playback, setPlayback] = useState<Playback>()
+  const [reads, read] = useState(false)
+  const readable = !framed && Boolean(playback?.transcribed.value)
   return (
-    <main>
-      <Stage
-        id={id}
-        live={kind === 'live'}
-        seen={seen === 'true'}
-        root={root}
-        credentials={credentials}
-        autoplay={autoplay()}
-        loop={flag('loop')}
-        startAt={Number(given.get('t')) || undefined}
-        title={name}
-        onReady={setPlayback}
-      />
+    <main class={reads && readable ? 'reading' : undefined}>
+      <div class="film">
+        <Stage
+          id={id}
+          live={kind === 'live'}
+          seen={seen === 'true'}
+          root={root}
+          credentials={credentials}
+          autoplay={autoplay()}
+          loop={flag('loop')}
+          startAt={Number(given.get('t')) || undefined}
+          title={name}
+          onReady={setPlayback}
+        />
+        {reads && readable && <Transcript playback={playback!} />}
+      </div>
       {!framed && (
         <>
           <div class="bar">
             <h1>{name}</h1>
             {signed === 'true' && playback && <Signed playback={playback} root={root} />}
+            {readable && (
+              <button
+                type="button"
+                class="quiet"
+                aria-expanded={reads}
+                aria-controls={reads ? 'transcript' : undefined}
+                onClick={() => read(!reads)}
+              >
+                Transcript
+              </button>
+            )}
             <Share id={id} name={name} root={root} playback={playback} />
           </div>
+          {playback && <Chapters playback={playback} />}
           {clips === 'true' && playback && <Clip playback={playback} root={root} />}
         </>
       )}

@@ -1,8 +1,7 @@
 // One asset: player, clips, files, and who may play it.
 import { useState } from 'preact/hooks'
-import { api, ask, askPage, root, type Schemas } from '../../lib/api'
+import { api, ask, askPage, root } from '../../lib/api'
 import { embedCode } from '../../lib/embed'
-import type { WeirEvent } from '../../lib/events'
 import { ago, bytes, count, duration } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { Code } from '../../ui/code'
@@ -15,15 +14,9 @@ import { Ago, Progress } from '../../ui/values'
 import { useGo } from '../location'
 import { ClipEditor, Clips } from './asset_clip'
 import { Downloads, Renditions, Source } from './asset_files'
-import { type Asset, isPrivate, Phase, playable } from './asset_parts'
+import { about, type Asset, isPrivate, Phase, playable } from './asset_parts'
 import { Policy, Provenance, Storage } from './asset_storage'
-
-// about tells whether an event is about an asset, or about a task that makes or copies it.
-const about = (e: WeirEvent, id: string) => {
-  const payload = e.payload as { asset?: { id: string }; task?: { snapshot?: Schemas['Task'] } } | undefined
-  const task = payload?.task?.snapshot
-  return payload?.asset?.id === id || task?.outputAssetId === id || task?.inputAssetId === id
-}
+import { Texts } from './asset_text'
 
 export default function AssetRoute({ id }: { id: string }) {
   return <AssetPage key={id} id={id} />
@@ -42,7 +35,10 @@ function AssetPage({ id }: { id: string }) {
       title={asset.data?.name || 'Asset'}
       back={{ href: 'assets', label: 'Assets' }}
       actions={asset.data && <Actions asset={asset.data} changed={asset.reload} />}
-      calls={[{ method: 'GET', path: `/api/asset/${id}?details=1` }]}
+      calls={[
+        { method: 'GET', path: `/api/asset/${id}?details=1` },
+        { method: 'GET', path: `/api/asset/${id}/track` },
+      ]}
     >
       <Show of={asset}>{(a) => <Detail asset={a} changed={asset.reload} />}</Show>
     </Page>
@@ -69,6 +65,7 @@ function Detail({ asset, changed }: { asset: Asset; changed: () => void }) {
           {plays && asset.status.phase !== 'ready' && <Work asset={asset} />}
         </Card>
         {open && asset.status.phase === 'ready' && handle && <ClipEditor asset={asset} player={handle} />}
+        {plays && <Texts asset={asset} jwt={jwt} />}
         {plays && <Clips asset={asset} />}
         {plays && <Renditions asset={asset} jwt={jwt} open={open} />}
       </div>

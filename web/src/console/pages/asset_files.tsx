@@ -7,10 +7,7 @@ import { variants } from '../../lib/playlist'
 import { Card, Facts } from '../../ui/page'
 import { Show } from '../../ui/states'
 import { Table } from '../../ui/table'
-import { type Asset, hlsFolder, isPrivate } from './asset_parts'
-
-const withToken = (address: string, jwt: string) =>
-  jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address
+import { type Asset, hlsFolder, isPrivate, withToken } from './asset_parts'
 
 const playbackOf = (asset: Asset, signal: AbortSignal) =>
   ask(api.GET('/api/playback/{id}', { params: { path: { id: asset.playbackId } }, signal }))

@@ -1,6 +1,7 @@
 // What several pages show of an asset.
 import { useState } from 'preact/hooks'
 import { root, type Schemas } from '../../lib/api'
+import type { WeirEvent } from '../../lib/events'
 import { duration } from '../../lib/format'
 import { Table } from '../../ui/table'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
@@ -18,6 +19,17 @@ export const playable = ({ status, playbackUrl }: AnyAsset) =>
   status.phase === 'ready' || (status.phase === 'processing' && Boolean(playbackUrl))
 
 export const hlsFolder = (playbackID: string) => `${root}/hls/${encodeURIComponent(playbackID)}/`
+
+// about tells whether an event is about an asset, or about a task that makes or copies it.
+export const about = (e: WeirEvent, id: string) => {
+  const payload = e.payload as { asset?: { id: string }; task?: { snapshot?: Schemas['Task'] } } | undefined
+  const task = payload?.task?.snapshot
+  return payload?.asset?.id === id || task?.outputAssetId === id || task?.inputAssetId === id
+}
+
+// withToken adds the token of a viewer to an address; '' = none is needed.
+export const withToken = (address: string, jwt: string) =>
+  jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address
 
 // Poster is the poster image of an asset, or a placeholder that says why there is none.
 export function Poster({ asset }: { asset: AnyAsset }) {

@@ -1,5 +1,5 @@
 // Assets: a grid with pictures, search, filters, and uploads by drop.
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
 import { bytes, duration } from '../../lib/format'
 import { useList } from '../../lib/load'
@@ -8,8 +8,8 @@ import { Action } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Choice, Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
-import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
+import { useDrop } from '../drop'
 import { useFilters } from '../location'
 import { NewAsset } from './asset_new'
 import { isPrivate, Phase, playable, Poster } from './asset_parts'
@@ -170,33 +170,4 @@ function Tile({ asset, reload }: { asset: Asset; reload: () => void }) {
       )}
     </li>
   )
-}
-
-// useDrop takes files that are dropped anywhere on the page. It returns whether some are above it.
-function useDrop(take: (files: File[]) => void): boolean {
-  const [above, setAbove] = useState(false)
-  useEffect(() => {
-    let depth = 0 // dragenter and dragleave come for every element
-    const hasFiles = (e: DragEvent) => e.dataTransfer?.types.includes('Files') ?? false
-    const on = {
-      dragenter: (e: DragEvent) => hasFiles(e) && setAbove(++depth > 0),
-      dragleave: (e: DragEvent) => hasFiles(e) && setAbove(--depth > 0),
-      dragover: (e: DragEvent) => hasFiles(e) && e.preventDefault(),
-      drop: (e: DragEvent) => {
-        if (!hasFiles(e)) return
-        e.preventDefault()
-        depth = 0
-        setAbove(false)
-        if (e.target instanceof Element && e.target.closest('dialog')) return // its own field takes them
-        const files = [...(e.dataTransfer?.files ?? [])].filter((file) => file.size > 0)
-        if (files.length > 0) take(files)
-        else toast('Drop files: folders and empty files can’t be uploaded.', 'bad')
-      },
-    }
-    for (const [name, listener] of Object.entries(on)) window.addEventListener(name, listener as EventListener)
-    return () => {
-      for (const [name, listener] of Object.entries(on)) window.removeEventListener(name, listener as EventListener)
-    }
-  }, [])
-  return above
 }
