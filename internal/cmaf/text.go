@@ -51,9 +51,10 @@ func TextSpans(tracks []TrackIndex) (list []TextSpan) {
 	return list
 }
 
+const textKind Kind = "text"
+
 const (
-	textKind      Kind = "text"
-	textTimescale      = 1000
+	textTimescale = 1000
 
 	// Of the tracks of an alternate group, players play one.
 	alternateAudio = 1

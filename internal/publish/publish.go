@@ -37,7 +37,7 @@ type Outputs struct {
 	TS      bool                  // HLS has MPEG-TS segments, else CMAF; all video is H.264
 	Dir     string                // for temporary files during a call
 	Sign    *Signing              // nil = outputs are not signed
-	Text    []Text                // put at the end
+	Text    []Text                // beside HLS and DASH, and in MP4 files
 
 	Captions []int // in the frames, see cmaf.Master
 
